@@ -1,0 +1,1 @@
+"""Memory: schedules, the persistent layout, offset packing, machine models and policies."""

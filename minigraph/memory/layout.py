@@ -1,0 +1,43 @@
+"""The persistent arena's layout: where parameters, states and visible gradients lie, for all programs of a group."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ..base import MXNetError, Shape, align
+
+
+@dataclass(frozen=True)
+class Place:
+    """One tensor of the persistent arena."""
+
+    offset: int
+    shape: Shape
+    dtype: np.dtype
+    buffer_class: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+class PersistentLayout:
+    """Places by name. It only grows: a tensor keeps its place for as long as the group lives."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, Place] = {}
+        self.bytes = 0
+
+    def declare(self, name: str, shape: Shape, dtype: np.dtype, buffer_class: str) -> Place:
+        """The place of a tensor, made on first use; MXNetError when it is known with another shape or dtype."""
+        place = self.places.get(name)
+        if place is None:
+            place = self.places[name] = Place(self.bytes, shape, np.dtype(dtype), buffer_class)
+            self.bytes += align(place.nbytes)
+        elif (place.shape, place.dtype) != (shape, np.dtype(dtype)):
+            raise MXNetError(f"{name} is bound with shape {place.shape} and dtype {place.dtype}, and now asked for with "
+                             f"shape {shape} and dtype {dtype}; programs that share parameters must agree on them")
+        return place

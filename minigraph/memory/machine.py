@@ -1,0 +1,80 @@
+"""Machines as small tables: enough to say how long an op or a copy takes, for machines one need not have.
+
+Arithmetic, memory bandwidth and interface are the makers' published figures: float32 without tensor cores, and the
+theoretical rate of the PCI Express link in one direction. Usable memory is what the driver reports as total, with
+error correction on where the board has it; a CUDA context takes its own few hundred MiB of that. The launch cost is
+no published figure: it is a round value for one kernel launch from a busy host.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..base import MXNetError
+
+_MIB = 2**20
+_LAUNCH_SECONDS = 5e-6
+_PCIE_3, _PCIE_4, _PCIE_5 = 15.75e9, 31.5e9, 63.0e9
+"""Bytes per second of 16 lanes in one direction, after 128b/130b coding."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the roofline needs to know of a machine.
+
+    `memory_bytes` is usable device memory; `flops` the float32 peak in operations per second; `bandwidth` that of
+    device memory in bytes per second; `copy_out` and `copy_in` those of the link to the host, each way;
+    `launch_seconds` is added to every instruction that does something; `source` says where the figures are from.
+    """
+
+    name: str
+    memory_bytes: int
+    flops: float
+    bandwidth: float
+    copy_out: float
+    copy_in: float
+    launch_seconds: float
+    source: str
+
+    def seconds(self, flops: float, nbytes: float) -> float:
+        """Time of one kernel by the roofline: the slower of arithmetic and memory traffic, and the launch."""
+        return max(flops / self.flops, nbytes / self.bandwidth) + self.launch_seconds
+
+    def copy_out_seconds(self, nbytes: int) -> float:
+        """Time of one copy from the device."""
+        return nbytes / self.copy_out + self.launch_seconds
+
+    def copy_in_seconds(self, nbytes: int) -> float:
+        """Time of one copy to the device."""
+        return nbytes / self.copy_in + self.launch_seconds
+
+
+def _machine(name: str, memory_mib: int, teraflops: float, gigabytes: float, link: float, source: str) -> Machine:
+    return Machine(name, memory_mib * _MIB, teraflops * 1e12, gigabytes * 1e9, link, link, _LAUNCH_SECONDS, source)
+
+
+MACHINES: dict[str, Machine] = {machine.name: machine for machine in (
+    _machine("K40c", 11441, 4.29, 288, _PCIE_3,
+             "NVIDIA Tesla K40 board specification (base clock); 12 GB less error correction; PCIe 3.0 x16"),
+    _machine("TITAN Xp", 12196, 12.15, 547.7, _PCIE_3,
+             "NVIDIA TITAN Xp specifications (boost clock); 12 GB, no error correction; PCIe 3.0 x16"),
+    _machine("P100", 16280, 9.3, 732, _PCIE_3,
+             "NVIDIA Tesla P100 for PCIe data sheet, 16 GB (boost clock); PCIe 3.0 x16"),
+    _machine("V100", 16160, 15.7, 900, _PCIE_3,
+             "NVIDIA V100 data sheet, SXM2 with 16 GB (boost clock); PCIe 3.0 x16"),
+    _machine("A100", 40960, 19.5, 1555, _PCIE_4,
+             "NVIDIA A100 data sheet, SXM4 with 40 GB; PCIe 4.0 x16"),
+    _machine("H100", 81559, 67.0, 3350, _PCIE_5,
+             "NVIDIA H100 data sheet, SXM5 with 80 GB; PCIe 5.0 x16"),
+    _machine("H200", 143771, 67.0, 4800, _PCIE_5,
+             "NVIDIA H200 data sheet, SXM5 with 141 GB; PCIe 5.0 x16"),
+)}
+"""The machines that ship with the project, by name."""
+
+
+def get_machine(name: str) -> Machine:
+    """The machine of a name, upper or lower case alike; MXNetError listing the names when there is none."""
+    wanted = name.strip().lower()
+    for machine in MACHINES.values():
+        if machine.name.lower() == wanted:
+            return machine
+    raise MXNetError(f"there is no machine {name!r}; known are {', '.join(MACHINES)}")

@@ -1,0 +1,137 @@
+"""Choosing offsets: heuristics from cheap to costly, until the lower bound is met; then a local search.
+
+Every limit is a count of work and never a clock, so that the same problem always gets the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from .placement import Placer
+from .problem import Int64Array, Problem, Solution
+from .search import Walk
+
+#: Above the bound by no more than this, a solution is good enough to spare the search.
+CLOSE_ENOUGH = 0.0005
+#: Heuristics go on until this much work is done (each is finished that was begun; the first two always run),
+#: then the search has a share of its own. A unit takes about 0.1 microseconds.
+HEURISTIC_WORK = {"default": 12_000_000, "full": 200_000_000}
+SEARCH_WORK = {"default": 6_000_000, "full": 40_000_000}
+#: The walk lists every pair of overlapping lifetimes; with more than this many it would not pay.
+WALK_PAIRS = 1_500_000
+
+Order = list[int]
+Placement = list[int]
+
+
+def pack(problem: Problem, capacity_bytes: int | None = None, effort: str = "default") -> Solution:
+    """Choose offsets so that the arena is small; deterministic, and never above ``problem.naive_bytes``.
+
+    Args:
+        problem: the buffers.
+        capacity_bytes: stop at the first solution that fits into this many bytes. When none does, the
+            smallest found is returned all the same: compare its ``bytes``.
+        effort: ``"default"`` keeps to about a second of work on a large problem, ``"full"`` searches some ten
+            times as long where the lower bound is not met.
+
+    Raises:
+        ValueError: an unknown effort or a negative capacity.
+    """
+    if effort not in SEARCH_WORK:
+        raise ValueError(f"pack: effort is {effort!r}; give one of {', '.join(map(repr, SEARCH_WORK))}")
+    if capacity_bytes is not None and capacity_bytes < 0:
+        raise ValueError(f"pack: capacity_bytes is {capacity_bytes}; give 0 or more")
+    return _Packing(problem, capacity_bytes).solve(effort)
+
+
+class _Packing:
+    """The best placement so far of one problem, and what is good enough."""
+
+    def __init__(self, problem: Problem, capacity_bytes: int | None) -> None:
+        self.placer = Placer(problem)
+        self.problem = problem
+        bound = self.placer.bound
+        self.goal = bound if capacity_bytes is None else max(bound, capacity_bytes // self.placer.unit_bytes)
+        self.close = self.goal + int(bound * CLOSE_ENOUGH) if capacity_bytes is None else self.goal
+        # Buffers of their own bytes: what everything else has to beat.
+        naive = problem.naive_offsets[self.placer.ids] // self.placer.unit_bytes
+        self.top, self.placement, self.method = self.placer.top(naive), naive.tolist(), "naive"
+        self.order: Order | None = None
+
+    def solve(self, effort: str) -> Solution:
+        if self.top > self.goal:
+            self._run_heuristics(HEURISTIC_WORK[effort])
+        if self.top > self.close:
+            self._search(SEARCH_WORK[effort])
+        offset = self.placer.offsets_bytes(self.placement)
+        return Solution(offset, self.top * self.placer.unit_bytes, self.method)
+
+    def _run_heuristics(self, work: int) -> None:
+        for number, (method, order, place) in enumerate(_heuristics(self.placer)):
+            if number >= 2 and self.placer.work > work:
+                return
+            self._offer(method, place(order), order)
+            if self.top <= self.goal:
+                return
+
+    def _offer(self, method: str, placement: Placement | None, order: Order) -> None:
+        if placement is not None and self.placer.top(placement) < self.top:
+            self.top, self.placement, self.method = self.placer.top(placement), placement, method
+            self.order = order
+
+    def _search(self, work: int) -> None:
+        order = self.order
+        if order is None:
+            return
+        if int(self.placer.degrees().sum()) // 2 > WALK_PAIRS:
+            self._lift_highest(order, work)
+            return
+        placer = Placer(self.problem, list_degree=len(self.placer))
+        found = Walk(placer, order, self.top, self.goal).run(work)
+        self._offer("walk", found, order)
+
+    def _lift_highest(self, order: Order, work: int) -> None:
+        """Move what touches the arena's top to the front of the order and pack again, while work is left."""
+        placement = self.placement
+        stop_at = self.placer.work + work
+        while self.placer.work < stop_at and self.top > self.close:
+            end = np.array(placement) + self.placer.size
+            highest = end == end.max()
+            order = [i for i in order if highest[i]] + [i for i in order if not highest[i]]
+            placement = self.placer.fit(order)
+            self._offer("lift-highest", placement, order)
+
+
+def _heuristics(placer: Placer) -> Iterator[tuple[str, Order, Callable[[Order], Placement]]]:
+    """Name, order and way of placing of each heuristic, by rising cost; orders are made in their turn."""
+    size, born, life = placer.size, placer.born, placer.dies - placer.born
+
+    def by(*keys: Int64Array) -> Order:
+        """Free buffers sorted by the first key, ties by the next, then by number."""
+        free = placer.free
+        order: Order = free[np.lexsort([key[free] for key in reversed(keys)])].tolist()
+        return order
+
+    yield "skyline-duration", by(-life, -size), placer.skyline
+    by_size = by(-size, -life)
+    yield "first-fit-size", by_size, placer.fit
+    yield "first-fit-duration", by(-life, -size), placer.fit
+    yield "first-fit-area", by(-size * life), placer.fit
+    yield "best-fit-size", by_size, lambda order: placer.fit(order, best=True)
+    yield "first-fit-program", by(born, -life), placer.fit
+    yield "first-fit-reverse", by(-placer.dies, -life), placer.fit
+    load = peak_load(placer)
+    yield "first-fit-load", by(-load, -size), placer.fit
+    yield "first-fit-load-duration", by(-load, -life, -size), placer.fit
+
+
+def peak_load(placer: Placer) -> Int64Array:
+    """Largest sum of live sizes, in units, that each buffer's lifetime sees."""
+    change = np.zeros(placer.instants + 1, np.int64)
+    np.add.at(change, placer.born, placer.size)
+    np.subtract.at(change, placer.dies, placer.size)
+    load = np.cumsum(change)
+    spans = zip(placer.born.tolist(), placer.dies.tolist(), strict=True)
+    return np.array([load[born:dies].max() for born, dies in spans], np.int64)

@@ -1,0 +1,1 @@
+"""Tests of minigraph; the folders mirror the package."""
