@@ -1,0 +1,37 @@
+"""The control buffer: the scalars of a step, in one small float32 tensor that is filled before the step runs.
+
+Kernels read it through a pointer, so neither plan nor captured graph changes with a schedule. The first words are
+integers kept as their bit patterns.
+
+    word 0, 1   seed, low and high 32 bits          word 5   clip_gradient (by value; < 0 is off)
+    word 2      step number (modulo 2**32)          word 6   clip_global_norm (<= 0 is off)
+    word 3      unused                              word 7   unused
+    word 4      rescale_grad                        then, for parameter i: lr at 8 + 2 i, wd at 9 + 2 i
+"""
+from __future__ import annotations
+
+import numpy as np
+
+SEED, STEP, RESCALE, CLIP, GLOBAL_NORM, FIRST_RATE = 0, 2, 4, 5, 6, 8
+
+
+def control_size(num_parameters: int) -> int:
+    """Words of the control buffer for a number of updated parameters."""
+    return FIRST_RATE + 2 * num_parameters
+
+
+def lr_word(index: int) -> int:
+    """The word that holds the learning rate of parameter `index`; its weight decay is in the next one."""
+    return FIRST_RATE + 2 * index
+
+
+def set_key(control: np.ndarray, seed: int, step: int) -> None:
+    """Write the random key of a step."""
+    control[SEED:SEED + 4].view(np.uint32)[:] = (
+        seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF, step & 0xFFFFFFFF, 0)
+
+
+def get_key(control: np.ndarray) -> tuple[int, int]:
+    """(seed, step) of a step."""
+    low, high, step, _ = (int(word) for word in control[SEED:SEED + 4].view(np.uint32))
+    return low | high << 32, step

@@ -1,0 +1,211 @@
+"""FullyConnected: one matrix product a canonical chunk of the batch, and its gradients."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
+from .chunks import MAX_CHUNK, chunks
+from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
+from .params import REQUIRED, param
+from .registry import register
+
+Types = Sequence[TensorType]
+
+
+@dataclass(frozen=True)
+class FullyConnectedParams:
+    """Parameters of FullyConnected, and of its gradients."""
+
+    num_hidden: int = param(REQUIRED, "int", "number of output features")
+    no_bias: bool = param(False, "bool", "whether there is no bias")
+    flatten: bool = param(True, "bool", "whether all axes but the first are features; else the last alone")
+
+
+@register
+class FullyConnected(Op):
+    """Y = X Wᵀ + b with weight (num_hidden, features) and bias (num_hidden,).
+
+    With `flatten`, data (N, ...) becomes (N, num_hidden); without, (..., features) becomes (..., num_hidden).
+    """
+
+    name = "FullyConnected"
+    Params = FullyConnectedParams
+
+    def inputs(self, p: FullyConnectedParams) -> tuple[str, ...]:
+        return ("data", "weight") if p.no_bias else ("data", "weight", "bias")
+
+    def infer_shape(self, p, ins, outs):
+        data = ins[0]
+        if data is not None and len(data) < (2 if p.flatten else 1):
+            raise ShapeError(f"data has shape {format_shape(data)}; it needs a batch axis and features")
+        weight = _merge_weight(ins[1], (p.num_hidden, _features(p, data)), data)
+        out = outs[0]
+        if p.flatten:
+            out = merge_shapes(out, (None if data is None else data[0], p.num_hidden))
+            data = _complete_flat(data, out[0], weight[1])
+        elif data is not None or out is not None:
+            out = merge_shapes(out, (*(data or out)[:-1], p.num_hidden))
+            data = merge_shapes(data, (*out[:-1], weight[1]))
+        bias = [merge_shapes(given, (p.num_hidden,)) for given in ins[2:]]
+        return [data, weight, *bias], [out]
+
+    def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
+                 grads: Sequence[Entry | None], wanted: Sequence[bool]) -> Sequence[Entry | None]:
+        result: list[Entry | None] = [None] * len(ins)
+        if grads[0] is None:
+            return result
+        if not p.no_bias and wanted[2]:
+            result[2], = b.node("_fully_connected_backward_bias", [grads[0]])
+        if wanted[1]:
+            result[1], = b.node("_fully_connected_backward_weight", [grads[0], ins[0], ins[1]], **vars(p))
+        if wanted[0]:
+            result[0], = b.node("_fully_connected_backward_data", [grads[0], ins[1], ins[0]], **vars(p))
+        return result
+
+    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        data, weight, *bias = ins
+        for s in chunks(len(data), MAX_CHUNK):
+            out = _rows(outs[0][s], p.num_hidden)
+            np.matmul(_rows(data[s], weight.shape[1]), weight.T, out=out)
+            if bias:
+                np.add(out, bias[0], out=out)
+
+    def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
+        flops = 2.0 * outs[0].size * ins[1].shape[1] + outs[0].size * (not p.no_bias)
+        return Cost(flops, sum(t.nbytes for t in ins), outs[0].nbytes)
+
+    def split(self, p: Any) -> tuple[int, ...]:
+        return (0,)
+
+    def samples(self) -> Sequence[Sample]:
+        return (Sample({"num_hidden": 4}, ((3, 5), (4, 5), (4,))),
+                Sample({"num_hidden": 3, "no_bias": True}, ((5, 2, 3), (3, 6))),
+                Sample({"num_hidden": 2, "flatten": False}, ((2, 3, 4), (2, 4), (2,))),
+                Sample({"num_hidden": 1}, ((1, 1), (1, 1), (1,))),
+                Sample({"num_hidden": 2}, ((130, 3), (2, 3), (2,))))
+
+
+def _rows(tensor: np.ndarray, width: int) -> np.ndarray:
+    """A contiguous tensor as a matrix of rows of `width`, as a view."""
+    return tensor.reshape(tensor.size // width if width else len(tensor), width)
+
+
+def _features(p: FullyConnectedParams, data: PartialShape) -> int | None:
+    if data is None:
+        return None
+    axes = data[1:] if p.flatten else data[-1:]
+    return None if None in axes else prod(axes)  # type: ignore[arg-type]
+
+
+def _merge_weight(weight: PartialShape, expected: PartialShape, data: PartialShape) -> Any:
+    try:
+        return merge_shapes(weight, expected)
+    except ShapeError as error:
+        raise ShapeError(f"weight has shape {format_shape(weight)}, but data {format_shape(data)} and "
+                         f"num_hidden ask for {format_shape(expected)}") from error
+
+
+def _complete_flat(data: PartialShape, batch: int | None, features: int | None) -> PartialShape:
+    """Data of a flattened product with its batch, and its one unknown feature axis, filled in."""
+    if data is None:
+        return None
+    axes = list(data[1:])
+    known = prod(d for d in axes if d is not None)
+    if features is not None and axes.count(None) == 1 and known and features % known == 0:
+        axes[axes.index(None)] = features // known
+    return (batch, *axes)
+
+
+class _FullyConnectedBackward(Op):
+    """What the gradients by data and by weight share; of input 2 only the shape is read."""
+
+    Params = FullyConnectedParams
+
+    def infer_shape(self, p, ins, outs):
+        shape = merge_shapes(ins[2], outs[0])
+        return [ins[0], ins[1], shape], [shape]
+
+    def unread(self, p: Any) -> tuple[int, ...]:
+        return (2,)
+
+    def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
+        weight = ins[1] if self.name == "_fully_connected_backward_data" else outs[0]
+        return Cost(2.0 * ins[0].size * weight.shape[1], ins[0].nbytes + ins[1].nbytes, outs[0].nbytes)
+
+
+@register
+class _FullyConnectedBackwardData(_FullyConnectedBackward):
+    """Gradient by data, from (out_grad, weight, data): out_grad W, a chunk at a time."""
+
+    name = "_fully_connected_backward_data"
+
+    def inputs(self, p: Any) -> tuple[str, ...]:
+        return ("out_grad", "weight", "data")
+
+    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        grad, weight, _ = ins
+        for s in chunks(len(grad), MAX_CHUNK):
+            np.matmul(_rows(grad[s], p.num_hidden), weight, out=_rows(outs[0][s], weight.shape[1]))
+
+    def split(self, p: Any) -> tuple[int, ...]:
+        return (0,)
+
+
+@register
+class _FullyConnectedBackwardWeight(_FullyConnectedBackward):
+    """Gradient by weight, from (out_grad, data, weight): out_gradᵀ X, added over chunks in order."""
+
+    name = "_fully_connected_backward_weight"
+
+    def inputs(self, p: Any) -> tuple[str, ...]:
+        return ("out_grad", "data", "weight")
+
+    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        grad, data, _ = ins
+        out, = outs
+        term = work.array(out.shape if len(data) > MAX_CHUNK else (0,), out.dtype)
+        out.fill(0)
+        for s in chunks(len(data), MAX_CHUNK):
+            left, right = _rows(grad[s], p.num_hidden).T, _rows(data[s], out.shape[1])
+            if s.start == 0:
+                np.matmul(left, right, out=out)
+            else:
+                np.matmul(left, right, out=term)
+                np.add(out, term, out=out)
+
+    def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
+        shape: Shape = outs[0].shape if ins[1].shape[0] > MAX_CHUNK else (0,)
+        return (Algorithm(workspace_bytes=Workspace.bytes_for((shape, outs[0].dtype))),)
+
+
+@register
+class _FullyConnectedBackwardBias(Op):
+    """Gradient by bias: the sum of out_grad (..., num_hidden) over all axes but the last."""
+
+    name = "_fully_connected_backward_bias"
+
+    def inputs(self, p: Any) -> tuple[str, ...]:
+        return ("out_grad",)
+
+    def infer_shape(self, p, ins, outs):
+        features = merge_shapes(outs[0], None if ins[0] is None else ins[0][-1:])
+        return list(ins), [features]
+
+    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        grad, (out,) = ins[0], outs
+        term = work.array(out.shape, out.dtype)
+        out.fill(0)
+        for s in chunks(len(grad), MAX_CHUNK):
+            np.add.reduce(_rows(grad[s], len(out)), axis=0, out=term)
+            np.add(out, term, out=out)
+
+    def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
+        return (Algorithm(workspace_bytes=Workspace.bytes_for((outs[0].shape, outs[0].dtype))),)
+
+    def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
+        return Cost(float(ins[0].size), ins[0].nbytes, outs[0].nbytes)

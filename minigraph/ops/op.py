@@ -1,0 +1,220 @@
+"""The operator: one class that declares everything any stage may ask about it, each member with a default.
+
+Inference, gradient, planner, devices and tests read these members and nothing else: no pass knows an
+operator by name. `ins` and `outs` are lists in the order of `inputs(p)` and `outputs(p)` throughout.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..base import Algorithm, Builder, Cost, Entry, MXNetError, PartialShape, TensorType, align
+from .params import NoParams
+
+Arrays = Sequence[np.ndarray]
+
+
+class ShapeError(MXNetError):
+    """Two shapes that do not go together; inference adds the op, the node and its inputs to the message."""
+
+
+class Workspace:
+    """The planned scratch bytes of one instruction, handed out piece by piece in a fixed order."""
+
+    def __init__(self, memory: np.ndarray) -> None:
+        self._memory = memory
+        self._used = 0
+
+    def array(self, shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
+        """An uninitialised array in the workspace, aligned like a buffer; raises when the plan granted too little."""
+        dtype = np.dtype(dtype)
+        nbytes = prod(shape) * dtype.itemsize
+        start, end = self._used, self._used + nbytes
+        if end > self._memory.size:
+            raise MXNetError(f"a kernel asked for {end} workspace bytes, the plan granted {self._memory.size}; "
+                             f"the op's `algorithms` must declare what its `compute` takes")
+        self._used = align(end)
+        return self._memory[start:end].view(dtype).reshape(shape)
+
+    def reset(self) -> Workspace:
+        """Take all pieces back, as at the start of an instruction."""
+        self._used = 0
+        return self
+
+    @staticmethod
+    def bytes_for(*arrays: tuple[Sequence[int], Any]) -> int:
+        """Bytes needed to hand out arrays of these (shape, dtype) in turn."""
+        return sum(align(prod(shape) * np.dtype(dtype).itemsize) for shape, dtype in arrays)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One case of the generated operator tests.
+
+    `shapes` are those of the inputs in order; `rtol`, `atol` bound the float32 error against the reference.
+    `low`, `high` bound random inputs; `integer` names inputs drawn as integers in [0, bound).
+    `differentiable` is False where central differences mean nothing (kinks, losses whose gradient is by definition).
+    """
+
+    params: dict[str, Any]
+    shapes: tuple[tuple[int, ...], ...]
+    rtol: float = 1e-4
+    atol: float = 1e-5
+    low: float = -1.0
+    high: float = 1.0
+    integer: dict[str, int] = field(default_factory=dict)
+    differentiable: bool = True
+
+
+class Op:
+    """Base of all operators; a subclass overrides what differs from the defaults."""
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    Params: ClassVar[type] = NoParams
+    recompute: ClassVar[str] = "costly"
+    """How dear a second execution is to a policy: "cheap", "costly", or "never" (it must not run twice)."""
+
+    # -- front end ---------------------------------------------------------------------------------------------
+    def inputs(self, p: Any) -> tuple[str, ...]:
+        """Names of the inputs, auxiliary states last."""
+        return ("data",)
+
+    def aux(self, p: Any) -> tuple[str, ...]:
+        """Those of the inputs that are auxiliary states, which training updates and no gradient reaches."""
+        return ()
+
+    def outputs(self, p: Any) -> tuple[str, ...]:
+        """Names of the outputs, hidden ones last."""
+        return ("output",)
+
+    def visible_outputs(self, p: Any) -> int:
+        """How many of the outputs a composed symbol shows."""
+        return len(self.outputs(p))
+
+    def variable_attrs(self, p: Any) -> dict[str, dict[str, str]]:
+        """Attributes for automatically created input variables: {input: {key: value}}."""
+        return {}
+
+    def count_param(self) -> str | None:
+        """The parameter that holds the number of inputs of an op with any number of them (Concat: num_args)."""
+        return None
+
+    def is_loss(self, p: Any) -> bool:
+        """Whether backward needs no head gradient for this op's outputs."""
+        return False
+
+    # -- inference ---------------------------------------------------------------------------------------------
+    def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
+                    ) -> tuple[list[PartialShape], list[PartialShape]]:
+        """Complete unknown shapes and dimensions both ways; raise ShapeError on a contradiction."""
+        shape = merge_shapes(*ins, *outs)
+        return [shape] * len(ins), [shape] * len(outs)
+
+    def infer_dtype(self, p: Any, ins: list[np.dtype | None], outs: list[np.dtype | None],
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        """Complete unknown dtypes both ways; the default gives every tensor the first known dtype."""
+        known = next((t for t in (*ins, *outs) if t is not None), None)
+        return [t or known for t in ins], [t or known for t in outs]
+
+    # -- graph -------------------------------------------------------------------------------------------------
+    def expand(self, b: Builder, p: Any, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
+        """The op as graph nodes in training or evaluation: one entry an output. The default is one node of itself.
+
+        Here BatchNorm parts into a pure normalisation and an update of its moving statistics, and Dropout
+        disappears in evaluation. Only this form is differentiated, planned and run.
+        """
+        return b.node(self.name, ins, **vars(p))
+
+    def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
+                 grads: Sequence[Entry | None], wanted: Sequence[bool]) -> Sequence[Entry | None]:
+        """Add the backward nodes: the gradient of each input, None for none.
+
+        `grads` has one entry an output, None where no gradient arrives. `wanted[i]` tells whether anybody asks
+        for input i's gradient; an unwanted one may be None. What is read here is what forward must keep.
+        """
+        raise MXNetError(f"operator {self.name} has no gradient; block it with BlockGrad or ask for no gradient "
+                         f"of what lies before it")
+
+    # -- execution ---------------------------------------------------------------------------------------------
+    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        """The NumPy definition, the truth for every device: write every element of `outs`.
+
+        `outs` hold garbage on entry. Whatever scratch grows with the tensors comes from `work`, so that planned
+        bytes are all there is; NumPy temporaries may take 32 KiB. Ops that may be split compute each canonical
+        chunk of the batch alone (see chunks.py) and combine reductions over chunks in ascending order.
+        """
+        raise NotImplementedError(self.name)
+
+    def algorithms(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:
+        """Ways to compute the op, fastest first, with their workspace bytes."""
+        return (Algorithm(),)
+
+    def cost(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Cost:
+        """FLOPs and traffic of one execution; the default is one operation an output element."""
+        unread = self.unread(p)
+        read = sum(t.nbytes for i, t in enumerate(ins) if i not in unread)
+        return Cost(float(sum(t.size for t in outs)), read, sum(t.nbytes for t in outs))
+
+    # -- memory ------------------------------------------------------------------------------------------------
+    def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
+        """(input, output) pairs of equal size where the output may overwrite the input's bytes.
+
+        Declares that every element of the output is written only after all elements that it needs from that
+        input were read. With several pairs of one output, any of those inputs may even be the same tensor.
+        """
+        return ()
+
+    def mutates(self, p: Any) -> tuple[tuple[int, int], ...]:
+        """(input, output) pairs where the output *is* the input's bytes with new contents: state updates."""
+        return ()
+
+    def view(self, p: Any) -> bool:
+        """Whether output 0 is input 0 under another shape: the same bytes, nothing to compute."""
+        return False
+
+    def unread(self, p: Any) -> tuple[int, ...]:
+        """Inputs of which only the shape is read; their bytes may be gone."""
+        return ()
+
+    def split(self, p: Any) -> tuple[int, ...]:
+        """Axes of output 0 along which the op may run in parts, cut at chunk boundaries; none by default."""
+        return ()
+
+    # -- tests -------------------------------------------------------------------------------------------------
+    def samples(self) -> Sequence[Sample]:
+        """Cases for the generated tests: parameters, shapes, tolerances."""
+        return ()
+
+
+def merge_shapes(*shapes: PartialShape) -> PartialShape:
+    """The shape that all partial shapes agree on; ShapeError when two of them cannot be the same."""
+    merged: PartialShape = None
+    for shape in shapes:
+        if shape is None:
+            continue
+        if merged is None:
+            merged = tuple(shape)
+        elif len(merged) != len(shape) or any(
+                a is not None and b is not None and a != b for a, b in zip(merged, shape, strict=True)):
+            raise ShapeError(f"shapes {format_shape(merged)} and {format_shape(shape)} differ")
+        else:
+            merged = tuple(b if a is None else a for a, b in zip(merged, shape, strict=True))
+    return merged
+
+
+def is_complete(shape: PartialShape) -> bool:
+    """Whether every dimension is known."""
+    return shape is not None and None not in shape
+
+
+def format_shape(shape: PartialShape) -> str:
+    """A partial shape for people: (32, ?, 28, 28), or "unknown"."""
+    if shape is None:
+        return "unknown"
+    inner = ", ".join("?" if d is None else str(d) for d in shape)
+    return f"({inner},)" if len(shape) == 1 else f"({inner})"

@@ -1,0 +1,98 @@
+"""Typed operator parameters: a frozen dataclass an op, read from Python values or from MXNet's text spellings."""
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..base import MXNetError, dtype_of
+
+REQUIRED: Any = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class NoParams:
+    """The parameters of an op that has none."""
+
+
+def param(default: Any, kind: str, doc: str, choices: tuple[str, ...] = ()) -> Any:
+    """Declare one parameter of an op: `kind` is int, float, bool, str, shape (a tuple of int) or dtype.
+
+    A default of None makes the parameter optional; REQUIRED makes it obligatory.
+    """
+    if kind not in _PARSERS:
+        raise TypeError(f"unknown parameter kind {kind!r}; known are {sorted(_PARSERS)}")
+    meta = {"kind": kind, "doc": doc, "choices": choices, "required": default is REQUIRED}
+    return dataclasses.field(default=None if default is REQUIRED else default, metadata=meta)
+
+
+def parse_params(cls: type, values: Mapping[str, Any], where: str) -> Any:
+    """An instance of the params dataclass `cls` from texts or values; errors name `where` and the parameter.
+
+    MXNet's tuning attributes (cudnn_*, workspace) and hidden keys (`__x__`) mean nothing here and are dropped.
+    """
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    given = {}
+    for key, value in values.items():
+        if key in fields:
+            given[key] = _parse(fields[key], value, where)
+        elif not is_ignored(key):
+            raise MXNetError(f"{where}: unknown parameter {key!r}; it takes {', '.join(fields) or 'no parameters'}")
+    for name, field in fields.items():
+        if field.metadata["required"] and given.get(name) is None:
+            raise MXNetError(f"{where}: parameter {name!r} ({field.metadata['doc']}) must be given")
+    return cls(**given)
+
+
+def is_ignored(key: str) -> bool:
+    """Whether an attribute is accepted and ignored: hidden keys and tuning hints of MXNet's CUDA code."""
+    return (key.startswith("__") and key.endswith("__")) or key.startswith("cudnn_") or key == "workspace"
+
+
+def format_param(value: Any) -> str:
+    """The text of a parameter as MXNet's front end writes it: str(value), with dtypes by name."""
+    return getattr(value, "name", None) or getattr(value, "__name__", None) or str(value)
+
+
+def _parse(field: dataclasses.Field, value: Any, where: str) -> Any:
+    if value is None or value == "None":
+        return None
+    meta = field.metadata
+    try:
+        parsed = _PARSERS[meta["kind"]](value)
+    except (ValueError, TypeError, SyntaxError, MXNetError) as error:
+        raise MXNetError(f"{where}: parameter {field.name}={value!r} is no {meta['kind']} ({meta['doc']})") from error
+    if meta["choices"] and parsed not in meta["choices"]:
+        raise MXNetError(f"{where}: parameter {field.name}={value!r}; it must be one of {', '.join(meta['choices'])}")
+    return parsed
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, str):
+        value = float(value) if re.fullmatch(r"[-+]?\d+\.0*", value) else int(value)
+    if isinstance(value, bool) or int(value) != value:
+        raise ValueError(value)
+    return int(value)
+
+
+def _bool(value: Any) -> bool:
+    text = str(value).strip().lower()
+    if text in ("true", "1"):
+        return True
+    if text in ("false", "0"):
+        return False
+    raise ValueError(value)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    if isinstance(value, str):
+        value = ast.literal_eval(re.sub(r"(\d)L\b", r"\1", value.strip()))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,)
+    return tuple(_int(item) for item in value)
+
+
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "int": _int, "float": float, "bool": _bool, "str": str, "shape": _shape, "dtype": dtype_of}
