@@ -1,0 +1,1 @@
+"""The plan as data: its types, printer, verifier, simulator, report and files."""

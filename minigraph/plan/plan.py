@@ -1,0 +1,219 @@
+"""The plan: frozen, printable data that says what runs, on which stream, and where every byte lies.
+
+Everything is kept as columns (one list an attribute), so that hundreds of thousands of instructions fit; `Buffer`
+and `Instruction` are views made for reading and printing. The order of the instructions is a legal serial order.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+CLASSES = ("parameter", "auxiliary", "state", "gradient", "input", "output", "activation", "backward", "workspace")
+"""What a buffer holds. The first four are persistent; `backward` are gradients of activations and other values
+that only backward or update makes."""
+PERSISTENT_CLASSES = CLASSES[:4]
+COMPUTE_STREAM, OUT_STREAM, IN_STREAM = 0, 1, 2
+STREAMS = ("compute", "out", "in")
+
+
+class Kind(IntEnum):
+    """What an instruction does."""
+
+    COMPUTE = 0
+    FILL = 1
+    COPY_OUT = 2
+    COPY_IN = 3
+    RECORD = 4
+    WAIT = 5
+
+
+@dataclass(frozen=True)
+class Arena:
+    """One contiguous piece of memory: `space` is "device", "host" or "file"."""
+
+    name: str
+    space: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One tensor value in its place: a view of one row of the plan's buffer columns.
+
+    `born` is the instruction that writes it first (-1: it holds its value before the program starts) and `dies` the
+    first instruction at which it is no longer needed. `shares` is the buffer whose bytes it takes over (-1: none):
+    as another name for the same value when `view` is true, as its successor in place otherwise.
+    """
+
+    id: int
+    name: str
+    arena: int
+    offset: int
+    bytes: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    layout: str
+    born: int
+    dies: int
+    shares: int
+    view: bool
+    buffer_class: str
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction: a view of one row of the plan's instruction columns.
+
+    `reads` and `writes` are buffer ids in the op's order of inputs and outputs; inputs listed in `unread` are read
+    for their shape only. Copies read one buffer and write one; Fill writes one with `value`; Record and Wait name
+    an `event`. `workspace` is a buffer id or -1.
+    """
+
+    id: int
+    kind: Kind
+    stream: int
+    name: str
+    op: str
+    params: Any
+    algorithm: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    unread: tuple[int, ...]
+    workspace: int
+    event: int
+    value: float
+
+
+@dataclass
+class BufferColumns:
+    """Attributes of all buffers, one list each."""
+
+    name: list[str] = field(default_factory=list)
+    arena: list[int] = field(default_factory=list)
+    offset: list[int] = field(default_factory=list)
+    bytes: list[int] = field(default_factory=list)
+    shape: list[tuple[int, ...]] = field(default_factory=list)
+    dtype: list[np.dtype] = field(default_factory=list)
+    layout: list[str] = field(default_factory=list)
+    born: list[int] = field(default_factory=list)
+    dies: list[int] = field(default_factory=list)
+    shares: list[int] = field(default_factory=list)
+    view: list[bool] = field(default_factory=list)
+    buffer_class: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    def add(self, name: str, arena: int, offset: int, nbytes: int, shape: tuple[int, ...], dtype: np.dtype, *,
+            born: int, dies: int, shares: int = -1, view: bool = False, buffer_class: str = "activation",
+            layout: str = "") -> int:
+        """Append one buffer and return its id."""
+        for column, value in zip(vars(self).values(), (name, arena, offset, nbytes, shape, dtype, layout, born,
+                                                       dies, shares, view, buffer_class), strict=True):
+            column.append(value)
+        return len(self.name) - 1
+
+
+@dataclass
+class InstructionColumns:
+    """Attributes of all instructions, one list each."""
+
+    kind: list[int] = field(default_factory=list)
+    stream: list[int] = field(default_factory=list)
+    name: list[str] = field(default_factory=list)
+    op: list[str] = field(default_factory=list)
+    params: list[Any] = field(default_factory=list)
+    algorithm: list[str] = field(default_factory=list)
+    reads: list[tuple[int, ...]] = field(default_factory=list)
+    writes: list[tuple[int, ...]] = field(default_factory=list)
+    unread: list[tuple[int, ...]] = field(default_factory=list)
+    workspace: list[int] = field(default_factory=list)
+    event: list[int] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def add(self, kind: Kind, *, stream: int = COMPUTE_STREAM, name: str = "", op: str = "", params: Any = None,
+            algorithm: str = "", reads: tuple[int, ...] = (), writes: tuple[int, ...] = (),
+            unread: tuple[int, ...] = (), workspace: int = -1, event: int = -1, value: float = 0.0) -> int:
+        """Append one instruction and return its id."""
+        for column, item in zip(vars(self).values(), (int(kind), stream, name, op, params, algorithm, reads, writes,
+                                                      unread, workspace, event, value), strict=True):
+            column.append(item)
+        return len(self.kind) - 1
+
+
+@dataclass(frozen=True)
+class Persistent:
+    """A tensor that outlives the program: it lies in `first` at the beginning and in `last` at the end."""
+
+    name: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The planner's own figures about one program, in bytes of the device arenas."""
+
+    nodes: int
+    naive_bytes: int
+    lower_bound_bytes: int
+    packing: str
+    compile_seconds: float
+    pass_seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A program ready to run: arenas, buffers, instructions and what the outside reads and writes.
+
+    `ranges` names the parts that can be run alone, as (first, past the last) instruction: `step`, `eval`, or `forward`
+    and `backward`. `inputs` and `outputs` give buffers by name; inputs are filled before the first range runs.
+    `parameters` are the updated or differentiated arguments in the order of the control buffer's rates;
+    `without_gradient` those of them that no output depends on, so that no update may touch them.
+    """
+
+    program: str
+    memory: str
+    arenas: tuple[Arena, ...]
+    buffers: BufferColumns
+    instructions: InstructionColumns
+    persistent: tuple[Persistent, ...]
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+    ranges: dict[str, tuple[int, int]]
+    fingerprint: str
+    figures: Figures
+    streams: tuple[str, ...] = STREAMS
+    parameters: tuple[str, ...] = ()
+    without_gradient: tuple[str, ...] = ()
+
+    def buffer(self, index: int) -> Buffer:
+        """Buffer number `index` as one object."""
+        return Buffer(index, *(column[index] for column in vars(self.buffers).values()))
+
+    def instruction(self, index: int) -> Instruction:
+        """Instruction number `index` as one object."""
+        kind, *rest = (column[index] for column in vars(self.instructions).values())
+        return Instruction(index, Kind(kind), *rest)
+
+    def __len__(self) -> int:
+        return len(self.instructions)
+
+    def __iter__(self) -> Iterator[Instruction]:
+        return (self.instruction(i) for i in range(len(self)))
+
+    def arena_bytes(self, space: str) -> int:
+        """Bytes of all arenas in a memory space."""
+        return sum(arena.bytes for arena in self.arenas if arena.space == space)
+
+    @property
+    def planned_bytes(self) -> int:
+        """Bytes of the device arenas, persistent and transient: what a budget is compared with."""
+        return self.arena_bytes("device")

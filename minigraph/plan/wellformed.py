@@ -1,0 +1,397 @@
+"""What can be told of a plan without following time: places, forms, counts, and who may overwrite whom.
+
+The first half of the verifier (see `verify.py`). It knows nothing of the planner: only the plan's data types and
+what the operators declare.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base import ALIGNMENT, MXNetError
+from ..ops.registry import get_op
+from .plan import Kind, Plan
+
+Int64Array = NDArray[np.int64]
+COPIES = (Kind.COPY_OUT, Kind.COPY_IN)
+_SPACES = ("device", "host", "file")
+
+
+class VerificationError(MXNetError):
+    """A plan that would compute something else than it says.
+
+    `instructions` are the two (or the one) at fault, -1 standing for the start of the program and the number of
+    instructions for its end; `arena` and `byte_range` (first, past the last) say where, when bytes are concerned.
+    """
+
+    def __init__(self, message: str, instructions: Sequence[int] = (), arena: str = "",
+                 byte_range: tuple[int, int] = (0, 0)) -> None:
+        super().__init__(message)
+        self.instructions = tuple(int(i) for i in instructions)
+        self.arena = arena
+        self.byte_range = byte_range
+
+
+class Places:
+    """Where every buffer of a plan lies, as arrays over all buffers, and the words for error messages.
+
+    `start` and `end` are addresses in one space that holds all arenas one after another; `value` is the buffer whose
+    value a view is another name of (itself for any other buffer); `storage` the first buffer of a chain that shares
+    its bytes; `until` is, for a value, the last `dies` of all its names.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._check_columns()
+        columns = plan.buffers
+        self.arena, self.offset, self.bytes, self.born, self.dies, self.shares = (
+            np.array(column, np.int64).reshape(-1)
+            for column in (columns.arena, columns.offset, columns.bytes, columns.born, columns.dies, columns.shares))
+        self.view = np.array(columns.view, bool).reshape(-1)
+        self.arena_bytes = np.array([arena.bytes for arena in plan.arenas], np.int64)
+
+    def __len__(self) -> int:
+        return len(self.arena)
+
+    def _check_columns(self) -> None:
+        for what, columns in (("buffer", self.plan.buffers), ("instruction", self.plan.instructions)):
+            for name, column in vars(columns).items():
+                if len(column) != len(columns):
+                    raise VerificationError(f"the {what} column {name!r} has {len(column)} rows, the others "
+                                            f"{len(columns)}; every column needs one row for each {what}")
+
+    @cached_property
+    def base(self) -> Int64Array:
+        """First address of each arena."""
+        return np.concatenate(([0], np.cumsum(self.arena_bytes))).astype(np.int64)
+
+    @cached_property
+    def start(self) -> Int64Array:
+        """First address of each buffer."""
+        return self.base[self.arena] + self.offset
+
+    @cached_property
+    def end(self) -> Int64Array:
+        """Address past the last byte of each buffer."""
+        return self.start + self.bytes
+
+    @cached_property
+    def value(self) -> Int64Array:
+        """The buffer of which each view is another name, itself for a buffer that is none."""
+        return self._follow(np.where(self.view, self.shares, np.arange(len(self))))
+
+    @cached_property
+    def storage(self) -> Int64Array:
+        """The first buffer of the chain of views and in-place successors that each buffer belongs to."""
+        return self._follow(np.where(self.shares >= 0, self.shares, np.arange(len(self))))
+
+    @cached_property
+    def until(self) -> Int64Array:
+        """For a value: the first instruction at which none of its names is needed any longer."""
+        last = self.dies.copy()
+        np.maximum.at(last, self.value, self.dies)
+        return last
+
+    def _follow(self, parent: Int64Array) -> Int64Array:
+        """The ends of chains of parents, by doubling the step; an error when a chain runs in a circle."""
+        for _ in range(len(self).bit_length() + 1):
+            further = parent[parent]
+            if np.array_equal(further, parent):
+                return parent
+            parent = further
+        culprit = int(np.flatnonzero(parent[parent] != parent)[0])
+        self.fail(f"{self.buffer(culprit)} shares bytes with itself in a circle of `shares`")
+
+    # -- words -------------------------------------------------------------------------------------------------
+    def instruction(self, index: int) -> str:
+        """An instruction for people, its number, name and op."""
+        if index < 0:
+            return "the start of the program"
+        if index >= len(self.plan):
+            return "the end of the program"
+        columns = self.plan.instructions
+        what = columns.op[index] or _kind_name(columns.kind[index])
+        return f"instruction {index} {columns.name[index]!r} ({what})"
+
+    def buffer(self, index: int) -> str:
+        """A buffer for people, its number and name."""
+        return f"buffer {index} {self.plan.buffers.name[index]!r}"
+
+    def where(self, low: int, high: int) -> str:
+        """A range of addresses for people, as an arena and offsets in it."""
+        arena, first, last = self.locate(low, high)
+        return f"bytes [{first}, {last}) of arena {arena!r}"
+
+    def locate(self, low: int, high: int) -> tuple[str, int, int]:
+        """Arena, first offset and offset past the last of a range of addresses."""
+        arena = min(int(np.searchsorted(self.base, low, side="right")) - 1, len(self.plan.arenas) - 1)
+        base = int(self.base[arena])
+        return self.plan.arenas[arena].name, int(low) - base, int(high) - base
+
+    def fail(self, message: str, *instructions: int, at: tuple[int, int] | None = None) -> NoReturn:
+        """Raise the error; `at` is the range of addresses that it concerns."""
+        if at is None:
+            raise VerificationError(message, instructions)
+        arena, first, last = self.locate(*at)
+        raise VerificationError(f"{message}, at bytes [{first}, {last}) of arena {arena!r}", instructions, arena,
+                                (first, last))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What an op declares for one set of parameters, as far as a plan must keep to it."""
+
+    inputs: int
+    outputs: int
+    unread: frozenset[int]
+    inplace: frozenset[tuple[int, int]]
+    mutates: frozenset[tuple[int, int]]
+
+
+def rules_of(op_name: str, params: Any) -> Rules:
+    """The rules of an op of the registry; MXNetError when it has no such op."""
+    op = get_op(op_name)
+    return Rules(len(op.inputs(params)), len(op.outputs(params)), frozenset(op.unread(params)),
+                 frozenset(op.inplace(params)), frozenset(op.mutates(params)))
+
+
+def check_form(places: Places) -> int:
+    """Check everything that needs no following of time; the number of checks made."""
+    _check_arenas(places)
+    _check_buffers(places)
+    _check_shares(places)
+    _check_ranges(places)
+    return 6 * len(places) + len(places.storage) + _Instructions(places).check()
+
+
+def _check_arenas(places: Places) -> None:
+    for arena in places.plan.arenas:
+        if arena.space not in _SPACES or arena.bytes < 0:
+            places.fail(f"arena {arena.name!r} lies in {arena.space!r} with {arena.bytes} bytes; it must lie in one "
+                        f"of {', '.join(_SPACES)} and have 0 bytes or more")
+
+
+def _check_buffers(places: Places) -> None:
+    """Every buffer in its arena, aligned, large enough, and with a lifetime."""
+    count = len(places.plan.arenas)
+    _refuse(places, (places.arena < 0) | (places.arena >= count), f"names an arena that is none of the {count}",
+            "arena")
+    room = places.arena_bytes[places.arena]
+    outside = (places.offset < 0) | (places.bytes < 0) | (places.offset + places.bytes > room)
+    _refuse(places, outside, "does not lie within its arena", "offset", "bytes", arena_bytes=room)
+    _refuse(places, places.offset % ALIGNMENT != 0, f"does not lie at a multiple of {ALIGNMENT}", "offset")
+    needed = _needed_bytes(places.plan)
+    _refuse(places, places.bytes < needed, "has fewer bytes than its elements need", "bytes", needed_bytes=needed)
+    lifeless = (places.born < -1) | (places.born >= len(places.plan)) | (places.dies <= places.born)
+    _refuse(places, lifeless, "must be born at an instruction of the plan (or -1) and die later", "born", "dies")
+
+
+def _check_shares(places: Places) -> None:
+    """Views and successors lie inside the bytes that they share; chains end."""
+    shares = places.shares
+    _refuse(places, (shares < -1) | (shares >= len(places)), "shares bytes of a buffer that does not exist", "shares")
+    _refuse(places, places.view & (shares < 0), "is a view of nothing; `shares` must name a buffer", "shares")
+    sharing = np.flatnonzero(shares >= 0)
+    other = shares[sharing]
+    inside = ((places.arena[sharing] == places.arena[other]) & (places.start[sharing] >= places.start[other])
+              & (places.end[sharing] <= places.end[other]))
+    if not inside.all():
+        index = int(sharing[np.argmin(inside)])
+        owner = int(shares[index])
+        places.fail(f"{places.buffer(index)} at {places.where(places.start[index], places.end[index])} does not lie "
+                    f"inside {places.buffer(owner)} at {places.where(places.start[owner], places.end[owner])}, whose "
+                    f"bytes it shares; they are written by {places.instruction(int(places.born[index]))} and "
+                    f"{places.instruction(int(places.born[owner]))}", int(places.born[owner]),
+                    int(places.born[index]), at=(int(places.start[index]), int(places.end[index])))
+
+
+def _check_ranges(places: Places) -> None:
+    """The ranges follow one another and cover all instructions."""
+    at = 0
+    for name, (first, last) in sorted(places.plan.ranges.items(), key=lambda item: item[1]):
+        if first != at or last < first:
+            places.fail(f"range {name!r} is [{first}, {last}), but the ranges before it end at {at}; ranges must "
+                        f"cover the {len(places.plan)} instructions one after another", at, first)
+        at = last
+    if at != len(places.plan):
+        places.fail(f"the ranges end at {at}, but the plan has {len(places.plan)} instructions", at)
+
+
+def _needed_bytes(plan: Plan) -> Int64Array:
+    return np.array([prod(shape) * dtype.itemsize
+                     for shape, dtype in zip(plan.buffers.shape, plan.buffers.dtype, strict=True)], np.int64)
+
+
+def _refuse(places: Places, bad: NDArray[np.bool_], rule: str, *columns: str, **more: Int64Array) -> None:
+    """Fail for the first buffer at which `bad` is true, with its values and the instruction that writes it."""
+    if not bad.any():
+        return
+    index = int(np.argmax(bad))
+    values = {**{name: getattr(places, name) for name in columns}, **more}
+    told = ", ".join(f"{name} {column[index]}" for name, column in values.items())
+    born = int(places.born[index])
+    first, size = int(places.offset[index]), int(places.bytes[index])
+    arena = places.plan.buffers.arena[index]
+    name = places.plan.arenas[arena].name if 0 <= arena < len(places.plan.arenas) else ""
+    raise VerificationError(f"{places.buffer(index)}, written by {places.instruction(born)}, {rule}: {told}; "
+                            f"it takes bytes [{first}, {first + size}) of arena {name!r}", (born,), name,
+                            (first, first + size))
+
+
+class _Instructions:
+    """The checks of single instructions."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.start, self.end = places.start.tolist(), places.end.tolist()
+        self.rules: dict[tuple[str, int], Rules] = {}
+        self.checks = 0
+
+    def check(self) -> int:
+        """Check all instructions one by one; the number of checks made."""
+        columns = self.places.plan.instructions
+        rows = zip(columns.kind, columns.stream, columns.reads, columns.writes, columns.unread, columns.workspace,
+                   strict=True)
+        for i, (kind, stream, reads, writes, unread, workspace) in enumerate(rows):
+            self._check_ids(i, stream, reads, writes, workspace)
+            if kind == Kind.COMPUTE:
+                self._check_compute(i, reads, writes, unread, workspace)
+            elif kind in COPIES:
+                self._check_copy(i, kind, reads, writes)
+            elif kind == Kind.FILL:
+                self._check_fill(i, reads, writes)
+            elif kind not in (Kind.RECORD, Kind.WAIT):
+                self._fail(i, f"is of the unknown kind {kind}")
+            elif reads or writes or columns.event[i] < 0:
+                self._fail(i, f"must name an event and no buffers; it has event {columns.event[i]}, reads {reads} "
+                              f"and writes {writes}")
+            if kind != Kind.COMPUTE and (workspace >= 0 or unread):
+                self._fail(i, "has a workspace or unread inputs, which only a computation has")
+        return self.checks
+
+    def _fail(self, index: int, what: str) -> NoReturn:
+        self.places.fail(f"{self.places.instruction(index)} {what}", index)
+
+    def _check_ids(self, i: int, stream: int, reads: tuple[int, ...], writes: tuple[int, ...], workspace: int) -> None:
+        count = len(self.places)
+        for b in (*reads, *writes):
+            if not 0 <= b < count:
+                self._fail(i, f"names buffer {b}; the plan has buffers 0 to {count - 1}")
+        if not -1 <= workspace < count:
+            self._fail(i, f"names workspace {workspace}; the plan has buffers 0 to {count - 1}")
+        if not 0 <= stream < len(self.places.plan.streams):
+            self._fail(i, f"runs on stream {stream}; the plan has {len(self.places.plan.streams)} streams")
+        for b in (*writes, workspace):
+            if b >= 0 and self.places.plan.buffers.view[b]:
+                self._fail(i, f"writes {self.places.buffer(b)}, which is a view; only the buffer of which it is a "
+                              "view may be written")
+
+    def _check_fill(self, i: int, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
+        if reads or len(writes) != 1:
+            self._fail(i, f"must write one buffer and read none; it reads {reads} and writes {writes}")
+        self._check_spaces(i, writes, "device")
+
+    def _check_copy(self, i: int, kind: int, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
+        if len(reads) != 1 or len(writes) != 1:
+            self._fail(i, f"must read one buffer and write one; it reads {reads} and writes {writes}")
+        size = self.places.plan.buffers.bytes
+        if size[reads[0]] != size[writes[0]]:
+            self._fail(i, f"copies {size[reads[0]]} bytes of {self.places.buffer(reads[0])} into "
+                          f"{size[writes[0]]} bytes of {self.places.buffer(writes[0])}; they must be equal")
+        outside = ("host", "file")
+        self._check_spaces(i, reads, *(("device",) if kind == Kind.COPY_OUT else outside))
+        self._check_spaces(i, writes, *(outside if kind == Kind.COPY_OUT else ("device",)))
+
+    def _check_spaces(self, i: int, buffers: Sequence[int], *allowed: str) -> None:
+        plan = self.places.plan
+        for b in buffers:
+            space = plan.arenas[plan.buffers.arena[b]].space
+            if space not in allowed:
+                self._fail(i, f"uses {self.places.buffer(b)}, which lies in {space!r}; it must lie in "
+                              f"{' or '.join(map(repr, allowed))}")
+
+    def _check_compute(self, i: int, reads: tuple[int, ...], writes: tuple[int, ...], unread: tuple[int, ...],
+                       workspace: int) -> None:
+        rules = self._rules(i)
+        if (len(reads), len(writes)) != (rules.inputs, rules.outputs):
+            self._fail(i, f"has {len(reads)} reads and {len(writes)} writes; its op has {rules.inputs} inputs and "
+                          f"{rules.outputs} outputs")
+        if not rules.unread.issuperset(unread):
+            self._fail(i, f"leaves inputs {tuple(unread)} unread, but its op reads all but {sorted(rules.unread)}")
+        used = [b for p, b in enumerate(reads) if p not in unread]
+        self._check_spaces(i, [*used, *writes, *([workspace] if workspace >= 0 else [])], "device")
+        for p, o in rules.mutates:
+            self._check_mutation(i, p, o, reads[p], writes[o])
+        self._check_overlaps(i, rules, reads, writes, unread, workspace)
+
+    def _rules(self, i: int) -> Rules:
+        columns = self.places.plan.instructions
+        key = columns.op[i], id(columns.params[i])  # the plan keeps the object, so that its id stays its own
+        rules = self.rules.get(key)
+        if rules is None:
+            try:
+                rules = self.rules[key] = rules_of(columns.op[i], columns.params[i])
+            except MXNetError as error:
+                self._fail(i, f"cannot be checked: {error}")
+        return rules
+
+    def _check_mutation(self, i: int, p: int, o: int, r: int, w: int) -> None:
+        self.checks += 1
+        if r == w or (self.start[r], self.end[r]) != (self.start[w], self.end[w]):
+            places = self.places
+            places.fail(f"{places.instruction(i)} mutates input {p}, so output {o} must be a new buffer on the same "
+                        f"bytes; input {p} is {places.buffer(r)} at {places.where(self.start[r], self.end[r])} of "
+                        f"{places.instruction(int(places.born[r]))} and output {o} is {places.buffer(w)}",
+                        int(places.born[r]), i, at=(self.start[w], self.end[w]))
+
+    def _check_overlaps(self, i: int, rules: Rules, reads: tuple[int, ...], writes: tuple[int, ...],
+                        unread: tuple[int, ...], workspace: int) -> None:
+        """What an instruction writes overlaps nothing else that it uses, but for the pairs that its op allows."""
+        used = [(self.start[b], self.end[b], "input", p, b) for p, b in enumerate(reads) if p not in unread]
+        used += [(self.start[b], self.end[b], "output", o, b) for o, b in enumerate(writes)]
+        if workspace >= 0:
+            used.append((self.start[workspace], self.end[workspace], "workspace", -1, workspace))
+        used = sorted(item for item in used if item[0] < item[1])
+        self.checks += len(used)
+        active: list[tuple[int, int, str, int, int]] = []
+        for item in used:
+            active = [other for other in active if other[1] > item[0]]
+            for other in active:
+                if not (item[2] == other[2] == "input" or self._allowed(rules, item, other)):
+                    self._fail_overlap(i, other, item)
+            active.append(item)
+
+    def _allowed(self, rules: Rules, first: tuple[int, int, str, int, int],
+                 second: tuple[int, int, str, int, int]) -> bool:
+        """Whether an input and an output may be the same bytes: declared, equal, and stated by `shares`."""
+        if first[2] == "output":
+            first, second = second, first
+        pair = (first[3], second[3])
+        return (first[2] == "input" and second[2] == "output" and first[:2] == second[:2]
+                and (pair in rules.inplace or pair in rules.mutates)
+                and self.places.storage[first[4]] == self.places.storage[second[4]])
+
+    def _fail_overlap(self, i: int, first: tuple[int, int, str, int, int],
+                      second: tuple[int, int, str, int, int]) -> NoReturn:
+        places = self.places
+        other = first if first[2] == "input" else second
+        told = " and ".join(f"{role} {position if position >= 0 else ''}".strip() + f" ({places.buffer(b)})"
+                            for _, _, role, position, b in (first, second))
+        born = int(places.born[other[4]])
+        places.fail(f"{places.instruction(i)} has {told} on overlapping bytes, which its op does not allow (or "
+                    f"which are not the same bytes, or not stated by `shares`); {places.buffer(other[4])} is "
+                    f"written by {places.instruction(born)}", born, i,
+                    at=(max(first[0], second[0]), min(first[1], second[1])))
+
+
+def _kind_name(kind: int) -> str:
+    try:
+        return Kind(kind).name.lower().replace("_", "-")
+    except ValueError:
+        return f"kind {kind}"
