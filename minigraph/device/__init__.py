@@ -1,0 +1,1 @@
+"""Devices: what loads a plan and runs it."""

@@ -1,0 +1,145 @@
+"""What is handed from pass to pass: one typed record that fills up, from a symbol's graph to a verified plan."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..base import Algorithm, Builder, Entry, MXNetError, Shape, TensorType
+from ..graph import Graph
+from ..memory.layout import PersistentLayout
+from ..memory.schedule import Schedule
+from ..ops.op import Op
+from ..plan.plan import Plan
+
+MEMORY_MODES = ("plain", "inplace", "naive")
+"""`naive`: every tensor has bytes of its own; `inplace`: outputs may take over dying inputs, nothing else is reused;
+`plain`: in-place sharing and reuse of dead bytes."""
+PROGRAMS = ("step", "train", "eval", "update")
+"""`step`: forward, backward and updates as one; `train`: forward and backward, with visible gradients; `eval`: forward
+in evaluation form; `update`: the optimizer's update from visible gradients."""
+
+
+AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Algorithm]]
+"""A device's ways to compute an op, fastest first, from op, params, and the types of inputs and outputs."""
+
+
+class Updater(Protocol):
+    """An optimizer in graph form: what the update part of a step is made of."""
+
+    clips_global_norm: bool
+
+    def state_names(self) -> tuple[str, ...]:
+        """Suffixes of the states kept for each parameter ("mom"), each of the parameter's shape."""
+        ...
+
+    def add_update(self, b: Builder, index: int, weight: Entry, gradient: Entry, states: Sequence[Entry],
+                   control: Entry, scale: Entry | None) -> None:
+        """Add the node that updates one parameter and its states in place."""
+        ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a program is compiled for.
+
+    `requests` maps argument names to write, add or null; names in `inputs` are fed before each run and live in the
+    transient arena. `memory` is one of MEMORY_MODES. `updater` is needed for `step` and `update`; `skip` names
+    arguments that `update` leaves alone, since no output depends on them. `algorithms` gives a device's own ways to
+    compute an op; the default are those that the op declares.
+    """
+
+    program: str
+    requests: Mapping[str, str]
+    inputs: frozenset[str] = frozenset()
+    memory: str = "plain"
+    updater: Updater | None = None
+    skip: frozenset[str] = frozenset()
+    verify: bool = True
+    algorithms: AlgorithmChoices | None = None
+
+    def __post_init__(self) -> None:
+        if self.program not in PROGRAMS:
+            raise MXNetError(f"there is no program {self.program!r}; choose from {', '.join(PROGRAMS)}")
+        if self.memory not in MEMORY_MODES:
+            raise MXNetError(f"unknown memory mode {self.memory!r}; choose from {', '.join(MEMORY_MODES)}")
+        if self.program in ("step", "update") and self.updater is None:
+            raise MXNetError(f"the program `{self.program}` holds the optimizer's update; compile it with an optimizer")
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Which bytes each value lives in: `storage_of[entry]` indexes the storages, which are columns.
+
+    A storage is transient with a lifetime [born, dies) in positions of the schedule, or persistent when
+    `persistent[s]` names a tensor of the persistent layout. `shares[entry]` is the entry whose bytes this one took
+    over (-1: none), `view[entry]` whether as another name of the same value. `elided` are nodes that need no instruction.
+    """
+
+    storage_of: list[int]
+    bytes: list[int]
+    born: list[int]
+    dies: list[int]
+    persistent: list[str | None]
+    shares: list[Entry]
+    view: list[bool]
+    elided: frozenset[int]
+
+
+@dataclass
+class Compilation:
+    """The state of one compilation; a field is None until the pass that provides it has run."""
+
+    request: Request
+    symbol_graph: Graph
+    layout: PersistentLayout
+    graph: Graph | None = None
+    parameters: tuple[str, ...] = ()
+    without_gradient: tuple[str, ...] = ()
+    schedule: Schedule | None = None
+    backward_start: int | None = None
+    sharing: Sharing | None = None
+    algorithms: list[Algorithm | None] | None = None
+    offsets: np.ndarray | None = None
+    workspace_offsets: dict[int, int] | None = None
+    transient_bytes: int | None = None
+    naive_bytes: int | None = None
+    lower_bound_bytes: int | None = None
+    packing: str = ""
+    plan: Plan | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One stage: `requires` and `provides` are fields of Compilation. `rewrites` says that it replaces the graph."""
+
+    name: str
+    requires: tuple[str, ...]
+    provides: tuple[str, ...]
+    run: Callable[[Compilation], None]
+    rewrites: bool = False
+
+
+def head_gradient_name(output: str) -> str:
+    """The name of the input that carries the head gradient of an output."""
+    return f"{output}_head_grad"
+
+
+def gradient_name(argument: str) -> str:
+    """The name of the persistent gradient of an argument."""
+    return f"{argument}_grad"
+
+
+def state_name(argument: str, suffix: str) -> str:
+    """The name of an optimizer state of an argument."""
+    return f"{argument}_{suffix}"
+
+
+CONTROL = "__control__"
+"""The name of the control buffer."""
+
+__all__ = ["CONTROL", "Compilation", "MEMORY_MODES", "Pass", "Request", "Shape", "Sharing", "Updater",
+           "gradient_name", "head_gradient_name", "state_name"]

@@ -1,0 +1,172 @@
+"""lower: graph, schedule, sharing and offsets become a Plan; nothing is decided here any more."""
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from ..base import Entry
+from ..graph.graph import FORWARD, Graph
+from ..plan.plan import (
+    PERSISTENT_CLASSES,
+    Arena,
+    BufferColumns,
+    Figures,
+    InstructionColumns,
+    Kind,
+    Persistent,
+    Plan,
+)
+from .compilation import Compilation
+
+PERSISTENT_ARENA, TRANSIENT_ARENA = 0, 1
+_UINT8 = np.dtype(np.uint8)
+
+
+def lower(state: Compilation) -> None:
+    """Provide `plan`."""
+    state.plan = _Lowering(state).plan()
+
+
+class _Lowering:
+    """Writes the plan's columns: first one buffer for each entry, then one instruction for each node that runs."""
+
+    def __init__(self, state: Compilation) -> None:
+        assert state.graph is not None and state.schedule is not None and state.sharing is not None
+        self.state = state
+        self.graph: Graph = state.graph
+        self.sharing = state.sharing
+        self.running = [node for node in state.schedule.order if node not in self.sharing.elided]
+        self.buffers = BufferColumns()
+        self.code = InstructionColumns()
+
+    def plan(self) -> Plan:
+        self._declare_persistent()
+        self._make_buffers()
+        for node in self.running:
+            self._instruction(node)
+        state, graph = self.state, self.graph
+        assert state.transient_bytes is not None and state.naive_bytes is not None
+        assert state.lower_bound_bytes is not None
+        persistent_bytes = state.layout.bytes
+        figures = Figures(len(graph), persistent_bytes + state.naive_bytes, persistent_bytes + state.lower_bound_bytes,
+                          state.packing, sum(state.seconds.values()), dict(state.seconds))
+        arenas = (Arena("persistent", "device", persistent_bytes), Arena("transient", "device", state.transient_bytes))
+        outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
+        return Plan(state.request.program, state.request.memory, arenas, self.buffers, self.code,
+                    self._persistent(), self._inputs(), outputs, self._ranges(),
+                    fingerprint(graph, state.request.program, state.request.memory), figures,
+                    parameters=state.parameters, without_gradient=state.without_gradient)
+
+    def _declare_persistent(self) -> None:
+        for i in self.graph.variables():
+            kind, held = self.graph.variable_class[i], self.graph.type_of(self.graph.first[i])
+            if kind in PERSISTENT_CLASSES:
+                self.state.layout.declare(self.graph.name[i], held.shape, held.dtype, kind)
+
+    def _make_buffers(self) -> None:
+        """Buffer k is entry k: what an entry shares with always comes before it."""
+        graph, sharing = self.graph, self.sharing
+        born, dies = self._lifetimes()
+        outputs = set(graph.outputs)
+        assert self.state.offsets is not None
+        offsets = self.state.offsets.tolist()
+        for entry in range(graph.num_entries):
+            storage = sharing.storage_of[entry]
+            name = sharing.persistent[storage]
+            arena = TRANSIENT_ARENA if name is None else PERSISTENT_ARENA
+            offset = offsets[storage] if name is None else self.state.layout.places[name].offset
+            kind = graph.type_of(entry)
+            self.buffers.add(graph.entry_name(entry), arena, offset, kind.nbytes, kind.shape, kind.dtype,
+                             born=born[entry], dies=dies[entry], shares=sharing.shares[entry],
+                             view=sharing.view[entry], buffer_class=self._class(entry, name, outputs))
+
+    def _lifetimes(self) -> tuple[list[int], list[int]]:
+        """For each entry the instruction that makes it, and the first one at which nobody needs it any more."""
+        graph, sharing = self.graph, self.sharing
+        born, dies = [-1] * graph.num_entries, [0] * graph.num_entries
+        for t, node in enumerate(self.running):
+            unread = graph.op[node].unread(graph.params[node])  # type: ignore[union-attr]
+            for k, entry in enumerate(graph.inputs[node]):
+                if k not in unread:
+                    dies[entry] = t + 1
+            for entry in graph.entries(node):
+                born[entry], dies[entry] = t, t + 1
+        for entry in (*graph.outputs, *self._final_values()):
+            dies[entry] = len(self.running)
+        for entry in range(graph.num_entries):
+            if sharing.view[entry]:
+                born[entry] = born[sharing.shares[entry]]
+        for entry in reversed(range(graph.num_entries)):
+            if sharing.view[entry]:
+                source = sharing.shares[entry]
+                dies[source] = max(dies[source], dies[entry])
+        return born, dies
+
+    def _final_values(self) -> list[Entry]:
+        """The entries that persistent tensors hold at the end, in the order of the variables."""
+        final: dict[Entry, Entry] = {self.graph.first[i]: self.graph.first[i] for i in self.graph.variables()
+                                     if self.graph.variable_class[i] in PERSISTENT_CLASSES}
+        root = {entry: entry for entry in final}
+        for i, op in enumerate(self.graph.op):
+            for source, out in op.mutates(self.graph.params[i]) if op is not None else ():
+                before = self.graph.inputs[i][source]
+                if before in root:
+                    entry = self.graph.first[i] + out
+                    root[entry] = root[before]
+                    final[root[before]] = entry
+        return list(final.values())
+
+    def _class(self, entry: Entry, persistent: str | None, outputs: set[Entry]) -> str:
+        if persistent is not None:
+            return self.state.layout.places[persistent].buffer_class
+        node = self.graph.node_of[entry]
+        if self.graph.op[node] is None:
+            return "input"
+        if entry in outputs:
+            return "output"
+        return "activation" if self.graph.phase[node] == FORWARD else "backward"
+
+    def _instruction(self, node: int) -> None:
+        graph, state = self.graph, self.state
+        op, params = graph.op[node], graph.params[node]
+        assert op is not None and state.algorithms is not None and state.workspace_offsets is not None
+        algorithm = state.algorithms[node]
+        assert algorithm is not None
+        t, workspace = len(self.code), -1
+        if algorithm.workspace_bytes:
+            workspace = self.buffers.add(f"{graph.name[node]}_workspace", TRANSIENT_ARENA,
+                                         state.workspace_offsets[node], algorithm.workspace_bytes,
+                                         (algorithm.workspace_bytes,), _UINT8, born=t, dies=t + 1,
+                                         buffer_class="workspace")
+        self.code.add(Kind.COMPUTE, name=graph.name[node], op=op.name, params=params, algorithm=algorithm.name,
+                      reads=graph.inputs[node], writes=tuple(graph.entries(node)), unread=tuple(op.unread(params)),
+                      workspace=workspace)
+
+    def _persistent(self) -> tuple[Persistent, ...]:
+        graph = self.graph
+        variables = [i for i in graph.variables() if graph.variable_class[i] in PERSISTENT_CLASSES]
+        pairs = zip(variables, self._final_values(), strict=True)
+        return tuple(Persistent(graph.name[i], graph.first[i], last) for i, last in pairs)
+
+    def _inputs(self) -> dict[str, int]:
+        graph = self.graph
+        return {graph.name[i]: graph.first[i] for i in graph.variables()
+                if graph.variable_class[i] not in PERSISTENT_CLASSES}
+
+    def _ranges(self) -> dict[str, tuple[int, int]]:
+        end = len(self.code)
+        if self.state.request.program != "train":
+            return {self.state.request.program: (0, end)}
+        forward = sum(1 for node in self.running if self.graph.phase[node] == FORWARD)
+        return {"forward": (0, forward), "backward": (forward, end)}
+
+
+def fingerprint(graph: Graph, program: str, memory: str) -> str:
+    """A digest of everything a plan depends on: topology, params, shapes, dtypes, variables, program and mode."""
+    digest = hashlib.sha256(f"{program} {memory} {graph.outputs} {graph.output_names}".encode())
+    for i, op in enumerate(graph.op):
+        kind = graph.variable_class.get(i) if op is None else op.name
+        types = [(graph.shape[e], str(graph.dtype[e])) for e in graph.entries(i)]
+        digest.update(f"{kind} {graph.name[i]} {graph.params[i]} {graph.inputs[i]} {types}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,87 @@
+"""pack: lifetimes to offsets in the transient arena, and the figures that the plan is judged by."""
+from __future__ import annotations
+
+import numpy as np
+
+from ..base import ALIGNMENT, align
+from ..graph.graph import Graph
+from ..memory.packing import Problem, Solution, pack, validate
+from .compilation import Compilation, Sharing
+
+Lives = list[tuple[int, int, int]]
+"""(born, dies, bytes) of each tensor to place."""
+
+
+def assign_offsets(state: Compilation) -> None:
+    """Provide `offsets` (by storage), `workspace_offsets` (by node) and the figures of the transient arena."""
+    sharing, schedule = state.sharing, state.schedule
+    assert sharing is not None and schedule is not None
+    transient = [s for s, name in enumerate(sharing.persistent) if name is None]
+    end = len(schedule) + 1
+    lives = [(max(sharing.born[s], 0), min(sharing.dies[s], end), sharing.bytes[s]) for s in transient]
+    scratch = _workspaces(state)
+    state.lower_bound_bytes = _problem(lives + list(scratch.values())).lower_bound_bytes
+    state.naive_bytes = _naive_bytes(state)
+    if state.request.memory == "plain":
+        solution = _solve(lives + list(scratch.values()))
+        starts = solution.offset[len(transient):]
+    else:
+        solution = _side_by_side(lives, max((b for *_, b in scratch.values()), default=0))
+        starts = np.full(len(scratch), sum(align(b) for *_, b in lives))
+    state.offsets = np.zeros(len(sharing.bytes), dtype=np.int64)
+    state.offsets[transient] = solution.offset[:len(transient)]
+    state.workspace_offsets = dict(zip(scratch, starts.tolist(), strict=True))
+    state.transient_bytes = align(solution.bytes)
+    state.packing = solution.method
+
+
+def _workspaces(state: Compilation) -> dict[int, tuple[int, int, int]]:
+    """Life and bytes of each node's workspace."""
+    assert state.algorithms is not None and state.schedule is not None and state.sharing is not None
+    scratch = {}
+    for t, node in enumerate(state.schedule.order):
+        algorithm = state.algorithms[node]
+        if algorithm is not None and algorithm.workspace_bytes and node not in state.sharing.elided:
+            scratch[node] = (t, t + 1, algorithm.workspace_bytes)
+    return scratch
+
+
+def _problem(lives: Lives) -> Problem:
+    columns = np.array(lives, dtype=np.int64).reshape(-1, 3)
+    return Problem(columns[:, 0], columns[:, 1], columns[:, 2], ALIGNMENT)
+
+
+def _solve(lives: Lives) -> Solution:
+    problem = _problem(lives)
+    solution = pack(problem)
+    validate(problem, solution)
+    return solution
+
+
+def _side_by_side(lives: Lives, workspace_bytes: int) -> Solution:
+    """Every tensor behind the one before it, and one workspace for all behind them: nothing is reused."""
+    sizes = np.array([align(nbytes) for *_, nbytes in lives], dtype=np.int64)
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if len(sizes) else 0
+    return Solution(ends - sizes, total + align(workspace_bytes), "side by side")
+
+
+def _naive_bytes(state: Compilation) -> int:
+    """Transient bytes if every tensor had bytes of its own: all values but views and changed states, and the largest
+    workspace once."""
+    graph, sharing, algorithms = state.graph, state.sharing, state.algorithms
+    assert graph is not None and sharing is not None and algorithms is not None
+    total = sum(align(graph.type_of(e).nbytes) for e in _own_values(graph, sharing))
+    return total + align(max((a.workspace_bytes for a in algorithms if a is not None), default=0))
+
+
+def _own_values(graph: Graph, sharing: Sharing) -> list[int]:
+    own = []
+    for i, op in enumerate(graph.op):
+        if op is None:
+            if sharing.persistent[sharing.storage_of[graph.first[i]]] is None:
+                own.append(graph.first[i])
+        elif not op.view(graph.params[i]):
+            changed = {out for _, out in op.mutates(graph.params[i])}
+            own += [e for k, e in enumerate(graph.entries(i)) if k not in changed]
+    return own

@@ -1,0 +1,78 @@
+"""The order of the passes, and the runner that checks what each one requires."""
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from ..base import MXNetError
+from ..graph import Graph
+from ..graph.lint import lint
+from ..memory.layout import PersistentLayout
+from ..plan.plan import Plan
+from ..plan.verify import verify
+from .compilation import Compilation, Pass, Request
+from .expand import expand
+from .fold_views import fold_views
+from .gradient import gradient, prune
+from .lower import lower
+from .pack import assign_offsets
+from .schedule import schedule
+from .share import share
+from .workspace import choose_workspaces
+
+
+def _verify(state: Compilation) -> None:
+    assert state.plan is not None
+    if state.request.verify:
+        verify(state.plan)
+
+
+PASSES = (
+    Pass("expand", (), ("graph",), expand, rewrites=True),
+    Pass("fold views", ("graph",), (), fold_views, rewrites=True),
+    Pass("gradient", ("graph",), (), gradient, rewrites=True),
+    Pass("prune", ("graph",), (), prune, rewrites=True),
+    Pass("schedule", ("graph",), ("schedule", "backward_start"), schedule),
+    Pass("share", ("graph", "schedule", "backward_start"), ("sharing",), share),
+    Pass("workspace", ("graph", "schedule"), ("algorithms",), choose_workspaces),
+    Pass("pack", ("graph", "schedule", "sharing", "algorithms"),
+         ("offsets", "workspace_offsets", "transient_bytes", "naive_bytes", "lower_bound_bytes"), assign_offsets),
+    Pass("lower", ("graph", "schedule", "sharing", "algorithms", "offsets", "workspace_offsets"), ("plan",), lower),
+    Pass("verify", ("plan",), (), _verify),
+)
+
+
+def compile_program(symbol_graph: Graph, request: Request, layout: PersistentLayout) -> Plan:
+    """Compile one program of a symbol's graph, whose shapes and dtypes are complete, to a verified plan.
+
+    `layout` gives the places of persistent tensors and grows by those the program adds.
+    """
+    state = run_passes(symbol_graph, request, layout)
+    assert state.plan is not None
+    return state.plan
+
+
+def run_passes(symbol_graph: Graph, request: Request, layout: PersistentLayout) -> Compilation:
+    """Run all passes and return everything that they made, for reports and for looking at each stage."""
+    state = Compilation(request, symbol_graph, layout)
+    for stage in PASSES:
+        run_pass(stage, state)
+    assert state.plan is not None
+    seconds = {name: value for name, value in state.seconds.items() if name != "verify"}
+    figures = replace(state.plan.figures, compile_seconds=sum(seconds.values()), pass_seconds=dict(state.seconds))
+    state.plan = replace(state.plan, figures=figures)
+    return state
+
+
+def run_pass(stage: Pass, state: Compilation) -> None:
+    """Run one pass; MXNetError names the missing field and the pass that provides it, or the rule the pass broke."""
+    for name in stage.requires:
+        if getattr(state, name) is None:
+            provider = next((p.name for p in PASSES if name in p.provides), "no pass")
+            raise MXNetError(f"pass `{stage.name}` requires `{name}`, which {provider} provides; run it before")
+    start = time.perf_counter()
+    stage.run(state)
+    state.seconds[stage.name] = time.perf_counter() - start
+    if stage.rewrites and state.request.verify:
+        assert state.graph is not None
+        lint(state.graph, stage.name)
