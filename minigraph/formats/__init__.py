@@ -1,0 +1,1 @@
+"""File formats that minigraph reads and writes, each in a file of its own."""

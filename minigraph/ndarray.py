@@ -1,0 +1,407 @@
+"""NDArray: the value type at the edges of a graph, under MXNet's name and interface.
+
+An NDArray is a handle to a *storage*, which holds the value: host memory here, an executor's arena elsewhere.
+Nothing is cached, so a handle that a caller keeps always shows the storage's present value. Operators on
+NDArrays run in NumPy; networks are written as symbols.
+"""
+from __future__ import annotations
+
+import operator
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from . import random
+from .base import MXNetError, Shape, dtype_of
+from .context import Context
+from .formats import params
+from .formats.atomic import write_atomically
+from .storage import (
+    HostStorage,
+    PartStorage,
+    ReshapedStorage,
+    Storage,
+    as_shape,
+    is_basic,
+    keep_one_axis,
+    resolve_shape,
+)
+
+__all__ = ["HostStorage", "NDArray", "Storage", "arange", "array", "concatenate", "empty", "full", "load",
+           "load_frombuffer", "ones", "random", "register_waiter", "save", "waitall", "zeros"]
+
+
+def _plain_index(key: Any) -> Any:
+    """`key` with NDArrays replaced by integer arrays, as MXNet reads them."""
+    if isinstance(key, tuple):
+        return tuple(_plain_index(part) for part in key)
+    return key.asnumpy().astype(np.int64) if isinstance(key, NDArray) else key
+
+
+def _operand(value: Any) -> np.ndarray | None:
+    """The other side of an operator as numpy, or None where NDArray does not know it."""
+    if isinstance(value, NDArray):
+        return value.storage.read()
+    if isinstance(value, (bool, int, float, np.ndarray, np.number, np.bool_)):
+        return np.asarray(value)
+    return None
+
+
+class NDArray:
+    """A handle to a value of fixed shape, dtype and context."""
+
+    __slots__ = ("storage", "__weakref__")
+    __array_priority__ = 1000.0  # so that numpy_array + NDArray asks NDArray
+    __hash__ = object.__hash__
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+    # -- what it is ------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Shape:
+        """Shape."""
+        return tuple(self.storage.shape)
+
+    @property
+    def dtype(self) -> type:
+        """Element type as a numpy scalar type, such as numpy.float32."""
+        return self.storage.dtype.type
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.storage.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.storage.shape)
+
+    @property
+    def context(self) -> Context:
+        """Where the value lives."""
+        return self.storage.context
+
+    ctx = context
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an NDArray of shape () has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[NDArray]:
+        return (self[row] for row in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"\n{self.storage.read()}\n<NDArray {'x'.join(map(str, self.shape))} @{self.context}>"
+
+    def __bool__(self) -> bool:
+        if self.size > 1:
+            raise ValueError(f"the truth value of an NDArray of shape {self.shape} is ambiguous")
+        return self.size == 1 and bool(self.asscalar())
+
+    def __float__(self) -> float:
+        return float(self.asscalar())
+
+    def __int__(self) -> int:
+        return int(self.asscalar())
+
+    def __reduce__(self) -> tuple:
+        return _rebuild, (self.asnumpy(), self.context.device_type, self.context.device_id)
+
+    # -- values out ------------------------------------------------------------------------------------
+
+    def asnumpy(self) -> np.ndarray:
+        """A numpy copy of the value."""
+        return np.array(self.storage.read(), order="C")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("an NDArray gives numpy a copy only: its storage may change or lie on a device")
+        return np.array(self.storage.read(), dtype=dtype)
+
+    def asscalar(self) -> Any:
+        """The one element, as a numpy scalar; ValueError if there is not exactly one."""
+        if self.size != 1:
+            raise ValueError(f"only an array of one element is a scalar, this one has shape {self.shape}")
+        return self.storage.read().reshape(()).copy()[()]
+
+    def wait_to_read(self) -> None:
+        """Return when the value is there; a storage whose device works asynchronously offers `wait()`."""
+        wait = getattr(self.storage, "wait", None)
+        if wait is not None:
+            wait()
+
+    # -- copies and views ------------------------------------------------------------------------------
+
+    def astype(self, dtype: Any, copy: bool = True) -> NDArray:
+        """The value in another dtype; the same handle if `copy` is false and nothing changes."""
+        wanted = dtype_of(dtype)
+        if not copy and wanted == self.storage.dtype:
+            return self
+        return NDArray(HostStorage(np.array(self.storage.read(), dtype=wanted, order="C"), self.context))
+
+    def copy(self) -> NDArray:
+        """A new array with the present value."""
+        return NDArray(HostStorage(self.asnumpy(), self.context))
+
+    def copyto(self, other: NDArray | Context) -> NDArray:
+        """Write the value into `other` of the same shape, or copy it to a context; returns the target."""
+        if isinstance(other, Context):
+            return NDArray(HostStorage(self.asnumpy(), other))
+        other[:] = self
+        return other
+
+    def as_in_context(self, context: Context) -> NDArray:
+        """The array itself if it lives there already, else a copy there."""
+        return self if context == self.context else self.copyto(context)
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> NDArray:
+        """A view in another shape, which writes through; 0 keeps a dimension, and one -1 is inferred."""
+        wanted = kwargs.pop("shape", shape[0] if len(shape) == 1 else shape)
+        if kwargs:
+            raise TypeError(f"reshape knows only `shape`, got {sorted(kwargs)}")
+        return NDArray(ReshapedStorage(self.storage, resolve_shape(self.shape, as_shape(wanted))))
+
+    @property
+    def T(self) -> NDArray:
+        """A copy with its axes in reverse order."""
+        return NDArray(HostStorage(np.array(self.storage.read().T, order="C"), self.context))
+
+    # -- parts -----------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> NDArray:
+        """Basic keys (integers, slices) give a view that writes through; arrays of indices give a copy."""
+        key = _plain_index(key)
+        if not is_basic(key):
+            return NDArray(HostStorage(np.array(self.storage.read()[key]), self.context))
+        key = keep_one_axis(self.shape, key)
+        if isinstance(self.storage, HostStorage):
+            return NDArray(HostStorage(self.storage.array[key], self.context))
+        return NDArray(PartStorage(self.storage, key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write a scalar, or an array of exactly the selected shape; else ValueError names both shapes."""
+        key = _plain_index(key)
+        if isinstance(key, slice) and key == slice(None) or key is Ellipsis:
+            self._write(value)
+        elif is_basic(key):
+            self[key]._write(value)
+        else:
+            whole = self.asnumpy()
+            whole[key] = value.storage.read() if isinstance(value, NDArray) else value
+            self._write(whole)
+
+    def _write(self, value: Any) -> None:
+        values = value.storage.read() if isinstance(value, NDArray) else np.asarray(value)
+        if values.shape not in ((), self.shape):
+            raise ValueError(f"cannot write a value of shape {values.shape} into an NDArray of shape "
+                             f"{self.shape}; give the same shape or a scalar")
+        self.storage.write(np.broadcast_to(values.astype(self.storage.dtype, copy=False), self.shape))
+
+    # -- arithmetic ------------------------------------------------------------------------------------
+
+    def _binary(self, other: Any, function: Callable, reflected: bool = False) -> NDArray:
+        """`function` with numpy's broadcasting; a scalar keeps the dtype, and truths are 0 and 1 of it."""
+        value = _operand(other)
+        if value is None:
+            return NotImplemented
+        mine = self.storage.read()
+        result = function(value, mine) if reflected else function(mine, value)
+        dtype = np.result_type(mine.dtype, value.dtype) if value.ndim else mine.dtype
+        return NDArray(HostStorage(np.asarray(result).astype(dtype, copy=False), self.context))
+
+    def _in_place(self, other: Any, function: Callable) -> NDArray:
+        result = self._binary(other, function)
+        if result is NotImplemented:
+            return result
+        self._write(result)
+        return self
+
+    def __neg__(self) -> NDArray:
+        return NDArray(HostStorage(np.negative(self.storage.read()), self.context))
+
+    def __abs__(self) -> NDArray:
+        return NDArray(HostStorage(np.abs(self.storage.read()), self.context))
+
+    def __add__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.add)
+
+    def __radd__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.add, reflected=True)
+
+    def __iadd__(self, other: Any) -> NDArray:
+        return self._in_place(other, operator.add)
+
+    def __sub__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.sub)
+
+    def __rsub__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.sub, reflected=True)
+
+    def __isub__(self, other: Any) -> NDArray:
+        return self._in_place(other, operator.sub)
+
+    def __mul__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.mul)
+
+    def __rmul__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.mul, reflected=True)
+
+    def __imul__(self, other: Any) -> NDArray:
+        return self._in_place(other, operator.mul)
+
+    def __truediv__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.truediv)
+
+    def __rtruediv__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.truediv, reflected=True)
+
+    def __itruediv__(self, other: Any) -> NDArray:
+        return self._in_place(other, operator.truediv)
+
+    def __mod__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.mod)
+
+    def __rmod__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.mod, reflected=True)
+
+    def __pow__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.pow)
+
+    def __rpow__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.pow, reflected=True)
+
+    def __ipow__(self, other: Any) -> NDArray:
+        return self._in_place(other, operator.pow)
+
+    def __lt__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.lt)
+
+    def __le__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.le)
+
+    def __gt__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.gt)
+
+    def __ge__(self, other: Any) -> NDArray:
+        return self._binary(other, operator.ge)
+
+    def __eq__(self, other: Any) -> Any:
+        return self._binary(other, operator.eq)
+
+    def __ne__(self, other: Any) -> Any:
+        return self._binary(other, operator.ne)
+
+
+def _rebuild(values: np.ndarray, device_type: str, device_id: int) -> NDArray:
+    """Unpickle."""
+    return NDArray(HostStorage(values, Context(device_type, device_id)))
+
+
+# -- making arrays ---------------------------------------------------------------------------------
+
+
+def _host(values: np.ndarray, ctx: Context | None) -> NDArray:
+    """A new array around `values`, which nothing else may hold."""
+    return NDArray(HostStorage(values, ctx))
+
+
+def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """A new array with a copy of `source_array`: an NDArray keeps its dtype, anything else becomes float32.
+
+    A scalar gives shape (1,). The values lie in host memory whatever the context: an executor copies them on.
+    """
+    values = source_array.storage.read() if isinstance(source_array, NDArray) else np.asarray(source_array)
+    if dtype is None:
+        dtype = values.dtype if isinstance(source_array, NDArray) else np.float32
+    return _host(np.array(values, dtype=dtype_of(dtype), order="C", ndmin=1), ctx)
+
+
+def empty(shape: int | Sequence[int], ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """A new array whose values are not set."""
+    return _host(np.empty(as_shape(shape), dtype_of(dtype or np.float32)), ctx)
+
+
+def zeros(shape: int | Sequence[int], ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """A new array of zeros, float32 unless `dtype` is given."""
+    return _host(np.zeros(as_shape(shape), dtype_of(dtype or np.float32)), ctx)
+
+
+def ones(shape: int | Sequence[int], ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """A new array of ones, float32 unless `dtype` is given."""
+    return _host(np.ones(as_shape(shape), dtype_of(dtype or np.float32)), ctx)
+
+
+def full(shape: int | Sequence[int], val: float, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """A new array filled with `val`, float32 unless `dtype` is given."""
+    return _host(np.full(as_shape(shape), val, dtype_of(dtype or np.float32)), ctx)
+
+
+def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1,
+           ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """start, start + step … below stop, each `repeat` times; with one argument, from 0 to it."""
+    begin, end = (0, start) if stop is None else (start, stop)
+    return _host(np.repeat(np.arange(begin, end, step), repeat).astype(dtype_of(dtype or np.float32)), ctx)
+
+
+def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = True) -> NDArray:
+    """The arrays joined along `axis`; a single array is returned as it is unless `always_copy`."""
+    if not arrays:
+        raise ValueError("concatenate needs at least one array")
+    if len(arrays) == 1 and not always_copy:
+        return arrays[0]
+    return _host(np.concatenate([each.storage.read() for each in arrays], axis), arrays[0].context)
+
+
+# -- files and waiting -----------------------------------------------------------------------------
+
+
+def save(fname: str | os.PathLike, data: NDArray | Sequence[NDArray] | Mapping[str, NDArray]) -> None:
+    """Write one array, a list or a dict as MXNet's .params; an old file stays whole if writing fails."""
+    if isinstance(data, NDArray):
+        data = [data]
+    values: list | dict
+    if isinstance(data, Mapping):
+        values = {name: each.storage.read() for name, each in data.items()}
+    else:
+        values = [each.storage.read() for each in data]
+    write_atomically(fname, params.dumps(values))
+
+
+def load(fname: str | os.PathLike) -> list[NDArray] | dict[str, NDArray]:
+    """The list or dict of a .params file; MXNetError naming the file if it is not one or is damaged."""
+    with open(fname, "rb") as file:
+        buffer = file.read()
+    try:
+        return load_frombuffer(buffer)
+    except MXNetError as error:
+        raise MXNetError(f"{os.fspath(fname)}: {error}") from error
+
+
+def load_frombuffer(buf: bytes) -> list[NDArray] | dict[str, NDArray]:
+    """As `load`, from the bytes of such a file."""
+    values = params.loads(buf)
+    if isinstance(values, dict):
+        return {name: _host(each, None) for name, each in values.items()}
+    return [_host(each, None) for each in values]
+
+
+_waiters: weakref.WeakSet = weakref.WeakSet()
+
+
+def register_waiter(device: Any) -> None:
+    """Have `waitall` call `device.synchronize()`; the device is held weakly."""
+    _waiters.add(device)
+
+
+def waitall() -> None:
+    """Return when every registered device has finished its work."""
+    for device in list(_waiters):
+        device.synchronize()
