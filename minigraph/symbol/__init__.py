@@ -1,0 +1,38 @@
+"""Symbols: variables, groups, and one function for every operator of the registry.
+
+`minigraph.symbol.Convolution` and every other operator's name or alias is an attribute of this package; those
+that begin with an underscore are there too, and not listed.
+"""
+from __future__ import annotations
+
+from ..base import MXNetError
+from .arithmetic import NotImplementedForSymbol, hypot, maximum, minimum, pow
+from .attribute import AttrScope
+from .creation import Group, Variable, arange, full, load, load_json, ones, var, zeros
+from .functions import Function, function_names, op_function
+from .methods import add_methods
+from .naming import NameManager, Prefix
+from .node import SymbolNode
+from .symbol import Symbol
+from .to_graph import symbol_graph
+
+power = pow
+add_methods()
+
+__all__ = ["AttrScope", "Group", "NameManager", "NotImplementedForSymbol", "Prefix", "Symbol", "SymbolNode",
+           "Variable", "arange", "full", "hypot", "load", "load_json", "maximum", "minimum", "ones", "pow",
+           "power", "symbol_graph", "var", "zeros"]
+
+
+def __getattr__(name: str) -> Function:
+    """The function of an operator."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    try:
+        return op_function(name)
+    except MXNetError as error:
+        raise AttributeError(f"minigraph.symbol has no {name!r}, and no operator is named so") from error
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *function_names()})

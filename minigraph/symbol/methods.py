@@ -1,0 +1,47 @@
+"""Operator functions as methods: `data.reshape((0, -1))` is `reshape(data, (0, -1))`."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ops.registry import public_names
+from .symbol import Symbol
+
+METHOD_FORMS = (
+    "abs", "argmax", "argmin", "argsort", "broadcast_axes", "broadcast_like", "broadcast_to", "cbrt",
+    "ceil", "clip", "cos", "diag", "exp", "expand_dims", "expm1", "fix", "flatten", "flip", "floor",
+    "log", "log10", "log1p", "log2", "log_softmax", "max", "mean", "min", "nanprod", "nansum", "norm",
+    "one_hot", "ones_like", "pad", "pick", "prod", "reciprocal", "relu", "repeat", "reshape",
+    "reshape_like", "rint", "round", "rsqrt", "shape_array", "sigmoid", "sign", "sin", "sinh",
+    "size_array", "slice", "slice_axis", "slice_like", "softmax", "softmin", "sort", "split", "sqrt",
+    "square", "squeeze", "sum", "swapaxes", "take", "tan", "tanh", "tile", "topk", "transpose", "trunc",
+    "zeros_like")
+"""Operators that MXNet's Symbol has as methods, with the symbol as their first input."""
+
+
+def _method(spelling: str) -> Callable[..., Symbol]:
+    def method(self: Symbol, *args: Any, **kwargs: Any) -> Symbol:
+        from .functions import op_function
+
+        return op_function(spelling)(self, *args, **kwargs)
+
+    method.__name__ = spelling
+    method.__qualname__ = f"Symbol.{spelling}"
+    method.__doc__ = f"The operator function `{spelling}` with this symbol as its first input."
+    return method
+
+
+def astype(self: Symbol, dtype: Any) -> Symbol:
+    """This symbol cast to another dtype."""
+    from .functions import op_function
+
+    return op_function("Cast")(self, dtype=dtype)
+
+
+def add_methods() -> None:
+    """Give Symbol the method forms of all operators that exist."""
+    known = {name for name, _ in public_names()}
+    for spelling in METHOD_FORMS:
+        if spelling in known:
+            setattr(Symbol, spelling, _method(spelling))
+    Symbol.astype = astype  # type: ignore[attr-defined]
