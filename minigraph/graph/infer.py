@@ -30,12 +30,17 @@ def infer_dtypes(graph: Graph, default: Any = None) -> bool:
     def rule(op: Op, p: Any, ins: list, outs: list) -> tuple[list, list]:
         return op.infer_dtype(p, ins, outs)
     _sweep(graph, graph.dtype, rule, _merge_dtype, lambda dtype: dtype is not None)
-    if default is not None and None in graph.dtype:
+    if default is not None and not _all_known(graph.dtype):
         for i in graph.variables():
             for entry in graph.entries(i):
                 graph.dtype[entry] = graph.dtype[entry] or default
         _sweep(graph, graph.dtype, rule, _merge_dtype, lambda dtype: dtype is not None)
-    return None not in graph.dtype
+    return _all_known(graph.dtype)
+
+
+def _all_known(dtypes: list) -> bool:
+    """Whether no dtype is None; `in` will not do, since NumPy holds None equal to float64."""
+    return all(dtype is not None for dtype in dtypes)
 
 
 def _sweep(graph: Graph, values: list, rule: Rule, merge: Callable[[Any, Any], Any],
@@ -63,7 +68,7 @@ def _visit(graph: Graph, i: int, values: list, rule: Rule, merge: Callable[[Any,
         changed = False
         for entry, value in (*zip(inputs, found[0], strict=True), *zip(outputs, found[1], strict=True)):
             merged = merge(values[entry], value)
-            if merged != values[entry]:
+            if (merged is None) != (values[entry] is None) or merged != values[entry]:
                 values[entry] = merged
                 changed = True
         return changed

@@ -41,8 +41,8 @@ class FullyConnected(Op):
 
     def infer_shape(self, p, ins, outs):
         data = ins[0]
-        if data is not None and len(data) < (2 if p.flatten else 1):
-            raise ShapeError(f"data has shape {format_shape(data)}; it needs a batch axis and features")
+        if data is not None and len(data) < 1:
+            raise ShapeError(f"data has shape {format_shape(data)}; it needs at least a batch axis")
         weight = _merge_weight(ins[1], (p.num_hidden, _features(p, data)), data)
         out = outs[0]
         if p.flatten:
