@@ -104,17 +104,17 @@ def test_a_large_real_file_lists_as_many(name, nodes, arguments, states, first_s
     assert symbol.list_outputs() == [output]
 
 
-@pytest.mark.parametrize("name, arrays, data", [
-    ("go-symbol.json", "go.params", (5,)),
-    ("sm-symbol.json", "sm.params", (5, 2)),
-    ("testnetv1-symbol.json", "testnetv1-0000.params", (5, 3, 224, 224)),
-    ("test_mnist_model-symbol.json", "test_mnist_model-0010.params", (5, 1, 28, 28)),
-    ("cifar_resnet20_v1-symbol.json", "cifar_resnet20_v1-0000.params", (5, 3, 32, 32)),
-    ("cifar_resnet20_v2-symbol.json", "cifar_resnet20_v2-0000.params", (5, 3, 32, 32)),
+@pytest.mark.parametrize("name, arrays, shapes", [
+    ("go-symbol.json", "go.params", {"data": (5,), "softmax_label": (5,)}),
+    ("sm-symbol.json", "sm.params", {"data": (5, 2)}),
+    ("testnetv1-symbol.json", "testnetv1-0000.params", {"data": (5, 3, 224, 224)}),
+    ("test_mnist_model-symbol.json", "test_mnist_model-0010.params", {"data": (5, 1, 28, 28)}),
+    ("cifar_resnet20_v1-symbol.json", "cifar_resnet20_v1-0000.params", {"data": (5, 3, 32, 32)}),
+    ("cifar_resnet20_v2-symbol.json", "cifar_resnet20_v2-0000.params", {"data": (5, 3, 32, 32)}),
 ])
-def test_inferred_shapes_are_those_of_the_trained_arrays(name, arrays, data):
+def test_inferred_shapes_are_those_of_the_trained_arrays(name, arrays, shapes):
     symbol = real_symbol(name)
-    args, _, aux = symbol.infer_shape(data=data)
+    args, _, aux = symbol.infer_shape(**shapes)
     inferred = {f"arg:{n}": s for n, s in zip(symbol.list_arguments(), args, strict=True)}
     inferred.update((f"aux:{n}", s) for n, s in zip(symbol.list_auxiliary_states(), aux, strict=True))
     stored = {n: a.shape for n, a in params.loads((COMPAT / arrays).read_bytes()).items()}
