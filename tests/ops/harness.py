@@ -40,7 +40,7 @@ def infer(op: Op, p: Any, arrays: Sequence[np.ndarray]) -> list[TensorType]:
     assert all(is_complete(s) for s in shapes), f"{op.name} infers outputs {shapes}"
     in_types, types = op.infer_dtype(p, [a.dtype for a in arrays], [None] * count)
     assert list(in_types) == [a.dtype for a in arrays], f"{op.name} infers input dtypes {in_types}"
-    return [TensorType(tuple(s), np.dtype(t)) for s, t in zip(shapes, types, strict=True)]  # type: ignore[arg-type]
+    return [TensorType(tuple(s), np.dtype(t)) for s, t in zip(shapes, types, strict=True)]
 
 
 def execute(op: Op, p: Any, arrays: Sequence[np.ndarray], share: Sequence[tuple[int, int]] = (),

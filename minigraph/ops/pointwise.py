@@ -1,0 +1,161 @@
+"""Bases of the ops that work element by element, and the blocks that bound their scratch."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..base import Algorithm, Builder, Entry, TensorType
+from .chunks import chunks
+from .op import Arrays, Op, Sample, Workspace
+
+BLOCK = 1 << 15
+"""Elements of a block: 128 KiB of float32, so that blocks of operands and scratch stay in a core's cache."""
+
+Found = Sequence["Entry | None"]
+
+
+def flat(array: np.ndarray) -> np.ndarray:
+    """The contiguous array as one row, without a copy."""
+    return array.reshape(-1)
+
+
+def block_scratch(work: Workspace, array: np.ndarray) -> np.ndarray:
+    """Scratch for one block of an array, of its dtype."""
+    return work.array((min(array.size, BLOCK),), array.dtype)
+
+
+def block_bytes(tensor: TensorType, count: int = 1) -> int:
+    """Workspace bytes that `count` calls of `block_scratch` for a tensor take."""
+    return count * Workspace.bytes_for(((min(tensor.size, BLOCK),), tensor.dtype))
+
+
+def blocks(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    """Flat views of the same block of each array, block after block; the arrays have one size."""
+    rows = [flat(a) for a in arrays]
+    for s in chunks(rows[0].size, BLOCK):
+        yield tuple(row[s] for row in rows)
+
+
+class Unary(Op):
+    """output = f(data), element by element; a subclass gives `apply` and `backward`."""
+
+    recompute = "cheap"
+    low: ClassVar[float] = -1.0
+    high: ClassVar[float] = 1.0
+    smooth: ClassVar[bool] = True
+    sample_params: ClassVar[tuple[dict[str, Any], ...]] = ({},)
+
+    def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)
+
+    def split(self, p: Any) -> tuple[int, ...]:
+        return (0,)
+
+    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        self.apply(p, ins[0], outs[0])
+
+    def apply(self, p: Any, data: np.ndarray, out: np.ndarray) -> None:
+        """Write f(data) to `out`, which may be `data`."""
+        raise NotImplementedError(self.name)
+
+    def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
+                 grads: Found, wanted: Sequence[bool]) -> Found:
+        if grads[0] is None or not wanted[0]:
+            return [None]
+        return [self.backward(b, p, ins[0], outs[0], grads[0])]
+
+    def backward(self, b: Builder, p: Any, data: Entry, out: Entry, grad: Entry) -> Entry | None:
+        """The gradient of `data` from that of the output; None for none."""
+        return None
+
+    def samples(self) -> Sequence[Sample]:
+        return [Sample(params, shape, low=self.low, high=self.high, differentiable=self.smooth)
+                for params in self.sample_params for shape in (((2, 3),), ((7,),), ((3, 2, 5),))]
+
+
+class Binary(Op):
+    """output = f(lhs, rhs) of equal shapes, element by element; a subclass gives `apply` and `backward`."""
+
+    recompute = "cheap"
+    low: ClassVar[float] = -1.0
+    high: ClassVar[float] = 1.0
+    smooth: ClassVar[bool] = True
+
+    def inputs(self, p: Any) -> tuple[str, ...]:
+        return ("lhs", "rhs")
+
+    def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
+        return ((0, 0), (1, 0))
+
+    def split(self, p: Any) -> tuple[int, ...]:
+        return (0,)
+
+    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        self.apply(ins[0], ins[1], outs[0])
+
+    def apply(self, lhs: np.ndarray, rhs: np.ndarray, out: np.ndarray) -> None:
+        """Write f(lhs, rhs) to `out`, which may be either of them."""
+        raise NotImplementedError(self.name)
+
+    def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
+                 grads: Found, wanted: Sequence[bool]) -> Found:
+        if grads[0] is None:
+            return [None, None]
+        return self.backward(b, ins[0], ins[1], outs[0], grads[0], wanted)
+
+    def backward(self, b: Builder, lhs: Entry, rhs: Entry, out: Entry, grad: Entry,
+                 wanted: Sequence[bool]) -> Found:
+        """Gradients of `lhs` and `rhs` from that of the output."""
+        return [None, None]
+
+    def samples(self) -> Sequence[Sample]:
+        return [Sample({}, (shape, shape), low=self.low, high=self.high, differentiable=self.smooth)
+                for shape in ((2, 3), (7,), (3, 2, 5))]
+
+
+class Derivative(Op):
+    """data_grad = grad * f'(saved), block by block through one block of scratch; in place over either input.
+
+    `saved` is whichever of an op's input and output its derivative is computed from. A subclass gives
+    `derivative`.
+    """
+
+    recompute = "cheap"
+    low: ClassVar[float] = 0.1
+    high: ClassVar[float] = 0.9
+    sample_params: ClassVar[tuple[dict[str, Any], ...]] = ({},)
+    extra: ClassVar[int] = 0
+    """Blocks of scratch that `derivative` needs besides the one it writes."""
+
+    def inputs(self, p: Any) -> tuple[str, ...]:
+        return ("grad", "saved")
+
+    def outputs(self, p: Any) -> tuple[str, ...]:
+        return ("data_grad",)
+
+    def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
+        return ((0, 0), (1, 0))
+
+    def split(self, p: Any) -> tuple[int, ...]:
+        return (0,)
+
+    def algorithms(self, p: Any, ins: Sequence[TensorType],
+                   outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:
+        return (Algorithm("blocks", block_bytes(outs[0], 1 + self.extra)),)
+
+    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        scratch = [block_scratch(work, outs[0]) for _ in range(1 + self.extra)]
+        for grad, saved, out in blocks(ins[0], ins[1], outs[0]):
+            slope, *extra = (s[:out.size] for s in scratch)
+            self.derivative(p, saved, slope, *extra)
+            np.multiply(grad, slope, out=out)
+
+    def derivative(self, p: Any, saved: np.ndarray, out: np.ndarray, *extra: np.ndarray) -> None:
+        """Write the derivative at each element of a block to `out`, not `saved`; `extra` is scratch."""
+        raise NotImplementedError(self.name)
+
+    def samples(self) -> Sequence[Sample]:
+        return [Sample(params, (shape, shape), low=self.low, high=self.high, differentiable=False)
+                for params in self.sample_params for shape in ((2, 3), (7,))]

@@ -1,0 +1,260 @@
+"""softmax and its kin, and their gradients from the output, row by row of a (outer, classes, inner) view."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..base import Algorithm, Builder, Entry, Shape, TensorType
+from .chunks import CHUNK_BYTES, chunks
+from .elemwise import only
+from .op import Arrays, Op, Sample, Workspace
+from .params import param
+from .pointwise import Found
+from .registry import register
+from .shape import axis_in
+
+
+def layout(shape: Sequence[int], axis: int, flatten: bool = False) -> tuple[int, int, int]:
+    """(outer, classes, inner) of a softmax over an axis, or over all axes but the first when `flatten`."""
+    if flatten:
+        return shape[0], prod(shape[1:]), 1
+    axis = axis_in(axis, len(shape))
+    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1:])
+
+
+def _rows(view: tuple[int, int, int], itemsize: int) -> int:
+    """Rows worked on at a time. Rows are independent of each other, so this changes no bit."""
+    outer, classes, inner = view
+    return max(1, min(outer, CHUNK_BYTES // max(1, classes * inner * itemsize)))
+
+
+def reduced_bytes(view: tuple[int, int, int], dtype: np.dtype) -> int:
+    """Workspace bytes of `softmax_into` and `log_softmax_into`: one number for each row at a time."""
+    return Workspace.bytes_for(((_rows(view, dtype.itemsize), 1, view[2]), dtype))
+
+
+def full_bytes(view: tuple[int, int, int], dtype: np.dtype) -> int:
+    """Workspace bytes of the gradients, and of log_softmax: besides, a copy of the rows worked on."""
+    rows = _rows(view, dtype.itemsize)
+    return Workspace.bytes_for(((rows, *view[1:]), dtype), ((rows, 1, view[2]), dtype))
+
+
+def _parts(view: tuple[int, int, int], work: Workspace, *arrays: np.ndarray,
+           full: bool) -> Iterator[tuple[np.ndarray, ...]]:
+    """(scratch like the rows if `full`, scratch of one number a row, the rows of each array) part by part."""
+    dtype = arrays[0].dtype
+    rows = _rows(view, dtype.itemsize)
+    shapes = [(rows, *view[1:])] * full + [(rows, 1, view[2])]
+    scratch = [work.array(shape, dtype) for shape in shapes]
+    views = [a.reshape(view) for a in arrays]
+    for s in chunks(view[0], rows):
+        yield (*(a[:s.stop - s.start] for a in scratch), *(v[s] for v in views))
+
+
+def softmax_into(data: np.ndarray, out: np.ndarray, view: tuple[int, int, int], temperature: float | None,
+                 work: Workspace) -> None:
+    """softmax(data / temperature), shifted by the largest logit so that nothing overflows."""
+    for number, x, y in _parts(view, work, data, out, full=False):
+        np.maximum.reduce(x, axis=1, keepdims=True, out=number)
+        np.subtract(x, number, out=y)
+        if temperature is not None:
+            np.divide(y, temperature, out=y)
+        np.exp(y, out=y)
+        np.add.reduce(y, axis=1, keepdims=True, out=number)
+        np.divide(y, number, out=y)
+
+
+@dataclass(frozen=True)
+class SoftmaxParams:
+    """Parameters of softmax and log_softmax."""
+
+    axis: int = param(-1, "int", "axis along which the numbers add up to 1")
+    temperature: float | None = param(None, "float", "divisor of the logits")
+
+
+@dataclass(frozen=True)
+class SoftmaxActivationParams:
+    """Parameters of SoftmaxActivation."""
+
+    mode: str = param("instance", "str", "over all of an instance, or over its channels (axis 1)",
+                      ("instance", "channel"))
+
+
+@dataclass(frozen=True)
+class SoftmaxBackwardParams:
+    """Parameters of the gradient of softmax."""
+
+    axis: int = param(-1, "int", "axis along which the numbers add up to 1")
+    temperature: float | None = param(None, "float", "divisor of the logits")
+    flatten: bool = param(False, "bool", "over all axes but the first")
+
+
+class SoftmaxBase(Op):
+    """Base of the ops that write a softmax over `view_of` their input."""
+
+    recompute = "cheap"
+
+    def view_of(self, p: Any, shape: Shape) -> tuple[int, int, int]:
+        """(outer, classes, inner) of a shape."""
+        return layout(shape, p.axis)
+
+    def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)
+
+    def algorithms(self, p: Any, ins: Sequence[TensorType],
+                   outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:
+        return (Algorithm("rows", reduced_bytes(self.view_of(p, ins[0].shape), ins[0].dtype)),)
+
+
+@register
+class Softmax(SoftmaxBase):
+    """exp(data) / sum(exp(data)) along an axis."""
+
+    name = "softmax"
+    Params = SoftmaxParams
+
+    def split(self, p: SoftmaxParams) -> tuple[int, ...]:
+        return (0,) if p.axis > 0 else ()
+
+    def compute(self, p: SoftmaxParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        softmax_into(ins[0], outs[0], layout(ins[0].shape, p.axis), p.temperature, work)
+
+    def gradient(self, b: Builder, p: SoftmaxParams, ins: Sequence[Entry], outs: Sequence[Entry],
+                 grads: Found, wanted: Sequence[bool]) -> Found:
+        if grads[0] is None or not wanted[0]:
+            return [None]
+        return [only(b.node("_softmax_backward", [grads[0], outs[0]], **vars(p)))]
+
+    def samples(self) -> Sequence[Sample]:
+        return [Sample({}, ((3, 4),)), Sample({"axis": 1}, ((2, 3, 4),)),
+                Sample({"axis": 0, "temperature": 2.0}, ((3, 2),))]
+
+
+@register
+class SoftmaxActivation(SoftmaxBase):
+    """softmax over all of each instance, or over its channels at each place."""
+
+    name = "SoftmaxActivation"
+    Params = SoftmaxActivationParams
+
+    def split(self, p: SoftmaxActivationParams) -> tuple[int, ...]:
+        return (0,)
+
+    def view_of(self, p: SoftmaxActivationParams, shape: Shape) -> tuple[int, int, int]:
+        return layout(shape, 1) if p.mode == "channel" else layout(shape, 1, flatten=True)
+
+    def compute(self, p: SoftmaxActivationParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        softmax_into(ins[0], outs[0], self.view_of(p, ins[0].shape), None, work)
+
+    def gradient(self, b: Builder, p: SoftmaxActivationParams, ins: Sequence[Entry], outs: Sequence[Entry],
+                 grads: Found, wanted: Sequence[bool]) -> Found:
+        if grads[0] is None or not wanted[0]:
+            return [None]
+        return [only(b.node("_softmax_backward", [grads[0], outs[0]], axis=1, flatten=p.mode == "instance"))]
+
+    def samples(self) -> Sequence[Sample]:
+        return [Sample({}, ((2, 3, 2),)), Sample({"mode": "channel"}, ((2, 3, 2, 2),))]
+
+
+class FromOutput(Op):
+    """Base of gradients from (grad, out), through a copy of some rows; in place over either."""
+
+    recompute = "cheap"
+
+    def inputs(self, p: Any) -> tuple[str, ...]:
+        return ("grad", "out")
+
+    def outputs(self, p: Any) -> tuple[str, ...]:
+        return ("data_grad",)
+
+    def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
+        return ((0, 0), (1, 0))
+
+    def view_of(self, p: Any, shape: Shape) -> tuple[int, int, int]:
+        """(outer, classes, inner) of a shape."""
+        return layout(shape, p.axis, getattr(p, "flatten", False))
+
+    def algorithms(self, p: Any, ins: Sequence[TensorType],
+                   outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:
+        return (Algorithm("rows", full_bytes(self.view_of(p, ins[0].shape), ins[0].dtype)),)
+
+    def samples(self) -> Sequence[Sample]:
+        return [Sample({}, ((3, 4), (3, 4)), differentiable=False),
+                Sample({"axis": 1, "temperature": 2.0}, ((2, 3, 4),) * 2, differentiable=False)]
+
+
+@register
+class SoftmaxBackward(FromOutput):
+    """(grad - sum(grad * out)) * out / temperature."""
+
+    name = "_softmax_backward"
+    Params = SoftmaxBackwardParams
+
+    def compute(self, p: SoftmaxBackwardParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        view = self.view_of(p, ins[0].shape)
+        for scratch, number, grad, y, out in _parts(view, work, *ins, outs[0], full=True):
+            np.multiply(grad, y, out=scratch)
+            np.add.reduce(scratch, axis=1, keepdims=True, out=number)
+            np.subtract(grad, number, out=scratch)
+            if p.temperature is not None:
+                np.divide(scratch, p.temperature, out=scratch)
+            np.multiply(scratch, y, out=out)
+
+
+@register
+class LogSoftmax(SoftmaxBase):
+    """data - log(sum(exp(data))) along an axis, shifted by the largest logit."""
+
+    name = "log_softmax"
+    Params = SoftmaxParams
+
+    def split(self, p: SoftmaxParams) -> tuple[int, ...]:
+        return (0,) if p.axis > 0 else ()
+
+    def algorithms(self, p: Any, ins: Sequence[TensorType],
+                   outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:
+        return (Algorithm("rows", full_bytes(self.view_of(p, ins[0].shape), ins[0].dtype)),)
+
+    def compute(self, p: SoftmaxParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        view = layout(ins[0].shape, p.axis)
+        for scratch, number, x, y in _parts(view, work, ins[0], outs[0], full=True):
+            np.maximum.reduce(x, axis=1, keepdims=True, out=number)
+            np.subtract(x, number, out=y)
+            if p.temperature is not None:
+                np.divide(y, p.temperature, out=y)
+            np.exp(y, out=scratch)
+            np.add.reduce(scratch, axis=1, keepdims=True, out=number)
+            np.log(number, out=number)
+            np.subtract(y, number, out=y)
+
+    def gradient(self, b: Builder, p: SoftmaxParams, ins: Sequence[Entry], outs: Sequence[Entry],
+                 grads: Found, wanted: Sequence[bool]) -> Found:
+        if grads[0] is None or not wanted[0]:
+            return [None]
+        return [only(b.node("_log_softmax_backward", [grads[0], outs[0]], **vars(p)))]
+
+    def samples(self) -> Sequence[Sample]:
+        return [Sample({}, ((3, 4),)), Sample({"axis": 1, "temperature": 2.0}, ((2, 3, 4),))]
+
+
+@register
+class LogSoftmaxBackward(FromOutput):
+    """(grad - exp(out) * sum(grad)) / temperature."""
+
+    name = "_log_softmax_backward"
+    Params = SoftmaxParams
+
+    def compute(self, p: SoftmaxParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        view = self.view_of(p, ins[0].shape)
+        for scratch, number, grad, y, out in _parts(view, work, *ins, outs[0], full=True):
+            np.add.reduce(grad, axis=1, keepdims=True, out=number)
+            np.exp(y, out=scratch)
+            np.multiply(scratch, number, out=scratch)
+            np.subtract(grad, scratch, out=out)
+            if p.temperature is not None:
+                np.divide(out, p.temperature, out=out)
+
