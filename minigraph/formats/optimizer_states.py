@@ -1,4 +1,4 @@
-"""Optimizer states in a file: a .params file of arrays whose entry `meta` is JSON text. Nothing in it is code.
+"""Optimizer states in a file: a .params file of arrays whose entry `meta` is JSON text; none of it is code.
 
 MXNet writes these as Python pickles, which can run anything when loaded; they are refused.
 """
@@ -51,8 +51,8 @@ def dumps(states: OptimizerStates) -> bytes:
 def loads(data: bytes) -> OptimizerStates:
     """The states in a file's bytes; MXNetError when they are not such a file."""
     if data[:1] == b"\x80":
-        raise MXNetError("these optimizer states are a Python pickle, as MXNet writes them, which may run any "
-                         "code when loaded; only files saved by minigraph are read")
+        raise MXNetError("these optimizer states are a Python pickle, as MXNet writes them, which may run "
+                         "any code when loaded; only files saved by minigraph are read")
     try:
         arrays = params.loads(data)
     except MXNetError as error:
@@ -76,4 +76,4 @@ def _states(arrays: dict[str, np.ndarray]) -> OptimizerStates:
         return OptimizerStates(str(meta["optimizer"]), int(meta["num_update"]), counts, held,
                                None if step is None else int(step))
     except (ValueError, KeyError, TypeError) as error:
-        raise MXNetError(f"the file of optimizer states is damaged: {type(error).__name__} {error}") from error
+        raise MXNetError(f"damaged file of optimizer states: {type(error).__name__} {error}") from error

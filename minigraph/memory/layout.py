@@ -32,11 +32,14 @@ class PersistentLayout:
         self.bytes = 0
 
     def declare(self, name: str, shape: Shape, dtype: np.dtype, buffer_class: str) -> Place:
-        """The place of a tensor, made on first use; MXNetError when it is known with another shape or dtype."""
+        """The place of a tensor, made on first use; MXNetError when the name is known for something else."""
         place = self.places.get(name)
         if place is None:
             place = self.places[name] = Place(self.bytes, shape, np.dtype(dtype), buffer_class)
             self.bytes += align(place.nbytes)
+        elif place.buffer_class != buffer_class:
+            raise MXNetError(f"the name {name} is taken by a tensor of class {place.buffer_class}, so it cannot also be one "
+                             f"of class {buffer_class}; rename the argument or state")
         elif (place.shape, place.dtype) != (shape, np.dtype(dtype)):
             raise MXNetError(f"{name} is bound with shape {place.shape} and dtype {place.dtype}, and now asked for with "
                              f"shape {shape} and dtype {dtype}; programs that share parameters must agree on them")

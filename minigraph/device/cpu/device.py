@@ -1,4 +1,5 @@
-"""Loading and running plans on the CPU. Binding does every look-up once; the loop of a step only calls what is ready."""
+"""Loading and running plans on the CPU. Binding does every look-up once; the loop of a step only calls what is ready.
+"""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -7,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ...base import MXNetError
-from ...ops.registry import get_op
 from ...ops.op import Workspace
+from ...ops.registry import get_op
 from ...plan.plan import Kind, Plan
 from ..device import Memory
+from ..storages import storages_by_death
 from .memory import CpuMemory
 
 BUFFER_ELEMENTS = 2048
@@ -24,13 +26,16 @@ class CpuDevice:
     """The device `cpu`."""
 
     name = "cpu"
+    algorithms = None
 
     def memory(self) -> CpuMemory:
         """Empty arenas for a new group of programs."""
         return CpuMemory()
 
-    def load(self, plan: Plan, memory: Memory, poison: bool = False) -> CpuProgram:
+    def load(self, plan: Plan, memory: Memory, poison: bool = False, graph: bool = False) -> CpuProgram:
         """Prepare a plan over arenas that are large enough for it."""
+        if graph:
+            raise MXNetError("the CPU has no graphs to replay; use graph=True on a GPU")
         if not isinstance(memory, CpuMemory):
             raise MXNetError(f"a CPU program needs arenas of the CPU device, got {type(memory).__name__}")
         return (PoisonedCpuProgram if poison else CpuProgram)(plan, memory)
@@ -50,6 +55,10 @@ class CpuProgram:
         unsupported = {Kind(kind).name for kind in plan.instructions.kind} - {"COMPUTE"}
         if unsupported:
             raise MXNetError(f"the CPU device runs plans of one stream; this plan has {', '.join(sorted(unsupported))}")
+
+    def feed(self, name: str, value: np.ndarray) -> None:
+        """Give an input its value for the next run."""
+        np.copyto(self.array(self.plan.inputs[name]), value)
 
     def run(self, name: str) -> None:
         """Run one of the plan's ranges."""
@@ -92,7 +101,7 @@ class PoisonedCpuProgram(CpuProgram):
 
     def _bind(self) -> None:
         super()._bind()
-        self._dying = _storages_by_death(self.plan)
+        self._dying = storages_by_death(self.plan)
         self._fresh = [[self.array(b) for b in self.plan.instructions.writes[i] if self.plan.buffers.shares[b] < 0]
                        for i in range(len(self.plan))]
 
@@ -128,26 +137,6 @@ def poison(array: np.ndarray) -> None:
     """Fill with 0xFF bytes: NaN in every float type, -1 or the largest number in integers."""
     if array.size:
         array.reshape(-1).view(np.uint8).fill(0xFF)
-
-
-def _storages_by_death(plan: Plan) -> dict[int, list[int]]:
-    """Transient storages, each as its largest buffer, by the instruction at which the last of its names dies.
-
-    Those of outputs are left out: the outside reads them after the end.
-    """
-    columns = plan.buffers
-    root = list(range(len(columns)))
-    dies: dict[int, int] = {}
-    for b, shared in enumerate(columns.shares):
-        if shared >= 0:
-            root[b] = root[shared]
-        dies[root[b]] = max(dies.get(root[b], 0), columns.dies[b])
-    outputs = {root[b] for b in plan.outputs.values()}
-    result: dict[int, list[int]] = {}
-    for b, death in dies.items():
-        if plan.arenas[columns.arena[b]].name == "transient" and b not in outputs:
-            result.setdefault(death, []).append(b)
-    return result
 
 
 def _shape_only(array: np.ndarray) -> np.ndarray:

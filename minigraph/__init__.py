@@ -1,0 +1,65 @@
+"""minigraph: deep learning on static graphs, in the manner of MXNet 1.x, with memory planned ahead.
+
+`import minigraph as mx` offers MXNet's names. Modules are imported when they are first used, so that
+importing the package costs next to nothing.
+"""
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from . import (
+        callback,
+        initializer,
+        io,
+        kvstore,
+        lr_scheduler,
+        metric,
+        model,
+        module,
+        ndarray,
+        optimizer,
+        random,
+        symbol,
+    )
+    from . import initializer as init
+    from . import module as mod
+    from . import ndarray as nd
+    from . import symbol as sym
+    from .base import MXNetError
+    from .context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
+    from .symbol import naming as name
+    from .symbol.attribute import AttrScope
+
+_MODULES = {"callback": "callback", "init": "initializer", "initializer": "initializer", "io": "io",
+            "kv": "kvstore", "kvstore": "kvstore", "lr_scheduler": "lr_scheduler", "metric": "metric",
+            "mod": "module", "model": "model", "module": "module", "name": "symbol.naming", "nd": "ndarray",
+            "ndarray": "ndarray", "opt": "optimizer", "optimizer": "optimizer", "random": "random",
+            "rnd": "random", "sym": "symbol", "symbol": "symbol"}
+"""Module behind each name."""
+_OBJECTS = {"AttrScope": "symbol.attribute", "Context": "context", "MXNetError": "base", "cpu": "context",
+            "cpu_pinned": "context", "current_context": "context", "gpu": "context", "num_gpus": "context"}
+"""Module that defines each object."""
+
+__all__ = ["AttrScope", "Context", "MXNetError", "__version__", "callback", "cpu", "cpu_pinned",
+           "current_context", "gpu", "init", "initializer", "io", "kvstore", "lr_scheduler", "metric", "mod",
+           "model", "module", "name", "nd", "ndarray", "num_gpus", "optimizer", "random", "sym", "symbol"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is behind a public name, once."""
+    if name in _MODULES:
+        value = importlib.import_module(f".{_MODULES[name]}", __name__)
+    elif name in _OBJECTS:
+        value = getattr(importlib.import_module(f".{_OBJECTS[name]}", __name__), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, *_OBJECTS})

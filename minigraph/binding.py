@@ -1,0 +1,199 @@
+"""What binding makes: a graph with all shapes known, and what the executors of one model share, which is the arenas,
+the persistent layout, the random key, and who ran last.
+
+Handles are the storages behind an executor's NDArrays: they look their bytes up at every access, so they stay right
+when an arena grows, and refuse to show bytes that another program has taken.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import random
+from .base import MXNetError, Shape, dtype_of
+from .context import Context
+from .device.device import Device, Memory
+from .graph import Graph
+from .graph.infer import infer_dtypes, infer_shapes
+from .memory.layout import PersistentLayout
+from .ops.op import format_shape, is_complete
+from .symbol.to_graph import symbol_graph
+
+if TYPE_CHECKING:
+    from .plan.plan import Plan
+
+REQUESTS = ("write", "add", "null")
+
+
+def device_of(context: Context) -> Device:
+    """The device of a context; MXNetError with the reason when it cannot be used."""
+    if context.device_type in ("cpu", "cpu_pinned", "cpu_shared"):
+        from .device.cpu import CpuDevice
+        return CpuDevice()
+    raise MXNetError(f"there is no device {context}; this build runs on mx.cpu()")
+
+
+class Group:
+    """One persistent and one transient arena, and the programs over them.
+
+    `turn` names the program and range that ran last, so that results which others have overwritten are refused.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.device = device_of(context)
+        self.memory: Memory = self.device.memory()
+        self.layout = PersistentLayout()
+        self.transient_bytes = 0
+        self.turn: tuple[object, str] | None = None
+        self.broken: str | None = None
+        self._step = 0
+        self._generator: object = None
+
+    def reserve(self, plan: Plan) -> None:
+        """Make room for a program. Outputs do not outlive a transient arena that grows."""
+        if plan.arenas[1].bytes > self.transient_bytes:
+            self.transient_bytes, self.turn = plan.arenas[1].bytes, None
+        self.memory.reserve(self.layout.bytes, self.transient_bytes)
+
+    @property
+    def random_step(self) -> int:
+        """The number that the next training step has for random operators."""
+        return self._step if self._generator is random.generator() else 0
+
+    def resume_at(self, random_step: int) -> None:
+        """Number the training steps that follow from `random_step`, as if the ones before had run here."""
+        self._generator, self._step = random.generator(), random_step
+
+    def next_key(self) -> tuple[int, int]:
+        """(seed, step) of the next training step; seeding anew starts the steps again."""
+        if self._generator is not random.generator():
+            self._generator, self._step = random.generator(), 0
+        self._step += 1
+        return random.current_seed(), self._step - 1
+
+
+class PersistentStorage:
+    """A parameter, state or gradient in its place of the persistent arena."""
+
+    def __init__(self, group: Group, name: str) -> None:
+        self.group = group
+        self.name = name
+
+    @property
+    def shape(self) -> Shape:
+        """Logical shape."""
+        return self.group.layout.places[self.name].shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type."""
+        return self.group.layout.places[self.name].dtype
+
+    @property
+    def context(self) -> Context:
+        """Where it lives."""
+        return self.group.context
+
+    def read(self) -> np.ndarray:
+        """The present value, perhaps a live view."""
+        place = self._place()
+        return self.group.memory.read("persistent", place.offset, place.shape, place.dtype)
+
+    def write(self, value: np.ndarray) -> None:
+        """Replace the value. Parameters set anew make a group usable again after a step that broke off."""
+        self.group.memory.write("persistent", self._place().offset, np.ascontiguousarray(value, self.dtype))
+
+    def _place(self):  # noqa: ANN202 - Place, looked up late because the arena may have to grow first
+        self.group.memory.reserve(self.group.layout.bytes, self.group.transient_bytes)
+        return self.group.layout.places[self.name]
+
+
+class OutputStorage:
+    """An output in the transient arena, readable until another program runs."""
+
+    def __init__(self, group: Group, owner: object, plan: Plan, name: str) -> None:
+        self.group, self.owner, self.plan, self.name = group, owner, plan, name
+        buffer = plan.buffer(plan.outputs[name])
+        self.shape: Shape = buffer.shape
+        self.dtype = buffer.dtype
+        self.context = group.context
+        self._offset = buffer.offset
+
+    def read(self) -> np.ndarray:
+        """The value; MXNetError when another program has run since."""
+        turn = self.group.turn
+        if turn is None or turn[0] is not self.owner:
+            raise MXNetError(f"output {self.name} of the program `{self.plan.program}` is gone: another program has "
+                             f"run or was prepared since; take asnumpy() or copy() of an output before that")
+        return self.group.memory.read("transient", self._offset, self.shape, self.dtype)
+
+    def write(self, value: np.ndarray) -> None:
+        """Replace the value that the outside sees; the program does not look at it again."""
+        self.read()
+        self.group.memory.write("transient", self._offset, np.ascontiguousarray(value, self.dtype))
+
+
+def bind_graph(symbol: Any, shapes: Mapping[str, Shape], dtypes: Mapping[str, Any]) -> Graph:
+    """The symbol's graph with every shape and dtype known; MXNetError names what is unknown or not an argument."""
+    graph = symbol_graph(symbol)
+    variables = {graph.name[i]: graph.first[i] for i in graph.variables()}
+    for name in (*shapes, *dtypes):
+        if name not in variables:
+            raise MXNetError(f"{name!r} is no argument of the symbol; its arguments are {', '.join(variables)}")
+    for name, shape in shapes.items():
+        graph.shape[variables[name]] = _as_shape(shape)
+    for name, dtype in dtypes.items():
+        graph.dtype[variables[name]] = dtype_of(dtype)
+    infer_shapes(graph)
+    infer_dtypes(graph, np.dtype(np.float32))
+    unknown = [f"{name} {format_shape(graph.shape[e])}" for name, e in variables.items()
+               if not is_complete(graph.shape[e])]
+    if unknown:
+        raise MXNetError(f"cannot bind: the shapes given ({dict(shapes)}) leave these unknown: {', '.join(unknown)}; "
+                         f"give the shapes of the inputs")
+    return graph
+
+
+def normalise_requests(grad_req: str | Sequence[str] | Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """A request for every argument from one word, a list in order, or a dict (missing names get null)."""
+    if isinstance(grad_req, str):
+        requests = dict.fromkeys(names, grad_req)
+    elif isinstance(grad_req, Mapping):
+        unknown = [name for name in grad_req if name not in names]
+        if unknown:
+            raise MXNetError(f"grad_req names {unknown[0]!r}, which is no argument; they are {', '.join(names)}")
+        requests = {name: grad_req.get(name, "null") for name in names}
+    else:
+        if len(grad_req) != len(names):
+            raise MXNetError(f"grad_req has {len(grad_req)} words for {len(names)} arguments; give one for each")
+        requests = dict(zip(names, grad_req, strict=True))
+    for name, request in requests.items():
+        if request not in REQUESTS:
+            raise MXNetError(f"grad_req of {name} is {request!r}; it must be write, add or null")
+    return requests
+
+
+def _as_shape(value: Any) -> Shape:
+    return tuple(int(d) for d in value) if isinstance(value, (tuple, list)) else (int(value),)
+
+
+def unread_inputs(plan: Plan) -> frozenset[str]:
+    """Inputs of which the program reads the shape at most, such as labels in evaluation."""
+    code = plan.instructions
+    read = {buffer for reads, unread in zip(code.reads, code.unread, strict=True)
+            for k, buffer in enumerate(reads) if k not in unread}
+    return frozenset(name for name, buffer in plan.inputs.items() if buffer not in read)
+
+
+def moved_up(plan: Plan, nbytes: int) -> Plan:
+    """The plan with its transient buffers `nbytes` (a multiple of the alignment) higher in the arena."""
+    transient = next(k for k, arena in enumerate(plan.arenas) if arena.name == "transient")
+    columns = plan.buffers
+    offsets = [offset + nbytes * (arena == transient)
+               for offset, arena in zip(columns.offset, columns.arena, strict=True)]
+    arenas = tuple(replace(arena, bytes=arena.bytes + nbytes * (k == transient)) for k, arena in enumerate(plan.arenas))
+    return replace(plan, arenas=arenas, buffers=replace(columns, offset=offsets))

@@ -1,0 +1,396 @@
+"""Module: a network with its parameters, its optimizer and its executors, under MXNet's interface."""
+from __future__ import annotations
+
+import logging
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import kvstore as kvstore_module
+from . import model, module_support
+from .base import MXNetError, Shape
+from .context import Context
+from .executor import Executor
+from .formats.atomic import write_atomically
+from .io_base import DataBatch, DataDesc
+from .metric_base import EvalMetric
+from .module_base import DEFAULT_INITIALIZER, SGD_DEFAULTS, BaseModule, Params, describe_inputs, real_rows
+from .ndarray import NDArray
+from .optimizer import Updater
+
+__all__ = ["BaseModule", "Module"]
+
+MAX_SHAPES = 16
+"""Executors for different input shapes that a module keeps; the one used longest ago is let go first."""
+
+
+class Module(BaseModule):
+    """A symbol whose arguments are data, labels, and parameters that it keeps and trains.
+
+    `memory` is a memory mode, `verify=False` skips the proof of each plan, and `poison=True` runs with NaN in
+    all bytes that nobody may read. One context only. Outputs are handles that show the last run's values
+    until something else runs.
+    """
+
+    def __init__(self, symbol: Any, data_names: Sequence[str] | None = ("data",),
+                 label_names: Sequence[str] | None = ("softmax_label",), logger: Any = logging,
+                 context: Context | Sequence[Context] | None = None, work_load_list: Any = None,
+                 fixed_param_names: Sequence[str] | None = None, state_names: Sequence[str] | None = None,
+                 group2ctxs: Any = None, compression_params: Any = None, *, memory: str = "plain",
+                 verify: bool = True, poison: bool = False) -> None:
+        super().__init__(logger)
+        for name, value in (("group2ctxs", group2ctxs), ("compression_params", compression_params),
+                            ("state_names", state_names)):
+            if value:
+                raise MXNetError(f"Module(..., {name}=) is not supported: a module runs on one device and "
+                                 f"keeps no states between batches; leave it out")
+        self._symbol = symbol
+        self._context = module_support.one_context(context)
+        self._options: dict[str, Any] = {"memory": memory, "verify": verify, "poison": poison}
+        self._data_names = list(data_names or ())
+        self._label_names = list(label_names or ())
+        self._fixed = frozenset(fixed_param_names or ())
+        for names, what in ((self._data_names, "data"), (self._label_names, "label"),
+                            (sorted(self._fixed), "fixed_param")):
+            module_support.check_names(symbol, names, what, must_exist=what != "label")
+        arguments = symbol.list_arguments()
+        inputs = {*self._data_names, *self._label_names}
+        self._param_names = [name for name in arguments if name not in inputs]
+        self._aux_names: list[str] = symbol.list_auxiliary_states()
+        self._inputs = [name for name in arguments if name in inputs]
+        self._loaded: tuple[Params, Params] | None = None
+        self._states_file: str | None = None
+        self._executors: OrderedDict[Any, Executor] = OrderedDict()
+        self._optimizer: Any = None
+        self._updater: Updater | None = None
+        self._monitored = False
+        self._told = False
+        self._reset_bind()
+
+    @staticmethod
+    def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
+        """A module from a checkpoint; its optimizer's states are read when the optimizer is initialised."""
+        symbol, arguments, states = model.load_checkpoint(prefix, epoch)
+        module = Module(symbol, **kwargs)
+        module._loaded = arguments, states
+        module.params_initialized = True
+        if load_optimizer_states:
+            module._states_file = module_support.states_file(prefix, epoch)
+        return module
+
+    def save_checkpoint(self, prefix: str, epoch: int, save_optimizer_states: bool = False,
+                        remove_amp_cast: bool = True) -> None:
+        """Write prefix-symbol.json, prefix-NNNN.params, and if asked prefix-NNNN.states."""
+        arguments, states = self.get_params()
+        model.save_checkpoint(prefix, epoch, self._symbol, arguments, states, remove_amp_cast)
+        if save_optimizer_states:
+            name = module_support.states_file(prefix, epoch)
+            self.save_optimizer_states(name)
+            logging.info('Saved optimizer state to "%s"', name)
+
+    # -- what it is ------------------------------------------------------------------------------------------
+    @property
+    def data_names(self) -> list[str]:
+        """Names of the data inputs."""
+        return self._data_names
+
+    @property
+    def label_names(self) -> list[str]:
+        """Names of the label inputs."""
+        return self._label_names
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the outputs."""
+        return self._symbol.list_outputs()
+
+    @property
+    def data_shapes(self) -> list[DataDesc]:
+        """Descriptions of the data that it is prepared for."""
+        self._require()
+        return self._data_shapes
+
+    @property
+    def label_shapes(self) -> list[DataDesc] | None:
+        """Descriptions of the labels, None when it was bound without."""
+        self._require()
+        return self._label_shapes or None
+
+    @property
+    def output_shapes(self) -> list[tuple[str, Shape]]:
+        """(name, shape) of each output."""
+        self._require()
+        return [(name, kind.shape) for name, kind in self._executor.output_types.items()]
+
+    # -- binding ---------------------------------------------------------------------------------------------
+    def _reset_bind(self) -> None:
+        self.binded = False
+        self._executors.clear()
+        self._bound: Executor | None = None
+        self._data_shapes: list[DataDesc] = []
+        self._label_shapes: list[DataDesc] = []
+        self._described = self._data_shapes, self._label_shapes
+
+    @property
+    def _executor(self) -> Executor:
+        """The executor of the present shapes."""
+        if self._bound is None:
+            raise AssertionError("the module is not bound; call bind before")
+        return self._bound
+
+    def bind(self, data_shapes: Sequence[Any], label_shapes: Sequence[Any] | None = None,
+             for_training: bool = True, inputs_need_grad: bool = False, force_rebind: bool = False,
+             shared_module: Module | None = None, grad_req: Any = "write") -> None:
+        """Prepare for inputs of these shapes, (name, shape) or DataDesc each.
+
+        `shared_module` lends its parameters and memory. `force_rebind` begins anew and keeps the parameters'
+        values. A batch of another size later is a matter of `forward` itself.
+        """
+        if self.binded and not force_rebind:
+            self.logger.warning("Already bound, ignoring bind()")
+            return
+        if inputs_need_grad and not for_training:
+            raise AssertionError("gradients of the inputs need a module that is bound for training")
+        kept = None
+        if self.binded and self.params_initialized:
+            self._loaded = self.get_params()
+        if self.binded and self.optimizer_initialized:
+            kept = module_support.states_bytes(self._executor, self._optimizer, self._updater)
+        self._reset_bind()
+        self.for_training, self.inputs_need_grad = for_training, inputs_need_grad
+        self._describe(data_shapes, label_shapes)
+        self._described = self._data_shapes, self._label_shapes
+        descs = [desc for desc in (*self._data_shapes, *self._label_shapes) if desc.name in self._inputs]
+        self._bound = Executor(self._symbol, self._context, {desc.name: desc.shape for desc in descs},
+                               dtypes={desc.name: desc.dtype for desc in descs}, inputs=self._inputs,
+                               grad_req=self._requests(grad_req), **self._options,
+                               shared=shared_module._executor if shared_module is not None else None)
+        self._executors[self._shape_key()] = self._bound
+        self.binded = True
+        self._take_over(shared_module, kept)
+
+    def _take_over(self, shared_module: Module | None, states: bytes | None) -> None:
+        """Put values from a file, or from before, into the executor, or note that a lender has them there."""
+        if self._loaded is not None:
+            loaded, self._loaded = self._loaded, None
+            self.set_params(*loaded)
+        elif shared_module is not None:
+            held = {*shared_module._param_names, *shared_module._aux_names}
+            self.params_initialized = (shared_module.params_initialized
+                                       and held.issuperset((*self._param_names, *self._aux_names)))
+        if states is not None:
+            self._attach_optimizer()
+            module_support.restore_states(self._executor, self._optimizer, self._updater, states)
+
+    def _describe(self, data_shapes: Sequence[Any], label_shapes: Sequence[Any] | None) -> None:
+        self._data_shapes = describe_inputs(self._data_names, data_shapes, "data")
+        self._label_shapes = describe_inputs(self._label_names, label_shapes, "label")
+
+    def _requests(self, grad_req: Any) -> dict[str, str]:
+        """Requests for parameters that are not fixed, and for the data when their gradients are asked for."""
+        wanted = set(self._param_names) - self._fixed if self.for_training else set()
+        if self.inputs_need_grad:
+            wanted.update(self._data_names)
+        return module_support.requests_for(self._symbol.list_arguments(), grad_req, wanted)
+
+    def _shape_key(self) -> tuple:
+        return tuple((desc.name, desc.shape) for desc in (*self._data_shapes, *self._label_shapes))
+
+    def reshape(self, data_shapes: Sequence[Any], label_shapes: Sequence[Any] | None = None) -> None:
+        """Prepare for other input shapes over the same parameters and memory."""
+        self._require()
+        self._describe(data_shapes, label_shapes)
+        key = self._shape_key()
+        executor = self._executors.pop(key, None)
+        if executor is None:
+            executor = self._executor.reshape(**{name: shape for name, shape in key if name in self._inputs})
+        self._executors[key] = self._bound = executor
+        if len(self._executors) > MAX_SHAPES:
+            self._executors.popitem(last=False)
+
+    # -- parameters ------------------------------------------------------------------------------------------
+    def get_params(self) -> tuple[Params, Params]:
+        """Copies of (arguments, auxiliary states) in host memory; a loaded module has them before bind."""
+        if self._loaded is not None:
+            return self._loaded
+        self._require(params=True)
+        arguments, states = self._executor.arg_dict, self._executor.aux_dict
+        return module_support.host_copies(arguments), module_support.host_copies(states)
+
+    def init_params(self, initializer: Any = DEFAULT_INITIALIZER, arg_params: Params | None = None,
+                    aux_params: Params | None = None, allow_missing: bool = False, force_init: bool = False,
+                    allow_extra: bool = False) -> None:
+        """Take values from the dicts where they are given, else ask the initializer, in the order of names.
+
+        One MXNetError lists all values that are missing, unknown, or of a wrong shape, before any is set. A
+        dict that is None leaves everything to the initializer.
+        """
+        if self.params_initialized and not force_init:
+            warnings.warn("Parameters already initialized and force_init=False. init_params call ignored.",
+                          stacklevel=2)
+            return
+        self._require()
+        parts = [(self._executor.arg_dict, arg_params), (self._executor.aux_dict, aux_params)]
+        checked = [part for part in parts if part[1] is not None or initializer is None]
+        module_support.check_values(checked, allow_missing, allow_extra)
+        module_support.set_values(parts, initializer, self._symbol.attr_dict())
+        self.params_initialized = True
+        self._executor.group.broken = None
+
+    def save_params(self, fname: str) -> None:
+        """Write all parameters to a .params file."""
+        model.save_params(fname, *self.get_params())
+
+    def load_params(self, fname: str) -> None:
+        """Set all parameters from a .params file."""
+        self.set_params(*model.split_params(fname))
+
+    # -- optimizer -------------------------------------------------------------------------------------------
+    def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd",
+                       optimizer_params: Any = SGD_DEFAULTS, force_init: bool = False) -> None:
+        """Choose the optimizer: by name with its parameters, or a ready one.
+
+        By name, `rescale_grad` is 1 / batch size unless it is given, so that gradients summed over the batch
+        become means.
+        """
+        self._require(params=True)
+        if self.optimizer_initialized and not force_init:
+            self.logger.warning("optimizer already initialized, ignoring...")
+            return
+        kvstore_module.check(kvstore)
+        self._optimizer = module_support.make_optimizer(
+            optimizer, dict(optimizer_params), self._symbol, self._param_names,
+            module_support.batch_size_of(self._data_shapes[0]))
+        self._updater = None if self._optimizer.has_graph_form else Updater(self._optimizer)
+        self._attach_optimizer()
+        self._executor.clear_states()
+        self.optimizer_initialized = True
+        if self._states_file is not None:
+            self.load_optimizer_states(self._states_file)
+            self._states_file = None
+
+    def _attach_optimizer(self) -> None:
+        """Hand an optimizer in graph form to the executors."""
+        for executor in self._executors.values():
+            executor.set_updater(self._optimizer if self._updater is None else None)
+
+    def borrow_optimizer(self, shared_module: Module) -> None:
+        """Use the optimizer, states and update counts of the module that was `shared_module` in bind."""
+        if not shared_module.optimizer_initialized:
+            raise AssertionError("the lending module has no optimizer; call its init_optimizer before")
+        if self._executor.group is not shared_module._executor.group:
+            raise MXNetError("an optimizer's states lie beside the parameters, so only a module that shares "
+                             "those can borrow it; bind with shared_module= the lender")
+        self._optimizer, self._updater = shared_module._optimizer, shared_module._updater
+        self._attach_optimizer()
+        self.optimizer_initialized = True
+
+    def save_optimizer_states(self, fname: str) -> None:
+        """Write the optimizer's states, its update counts and the random step, in minigraph's own format."""
+        self._require(optimizer=True)
+        write_atomically(fname, module_support.states_bytes(self._executor, self._optimizer, self._updater))
+
+    def load_optimizer_states(self, fname: str) -> None:
+        """Go on from a file of `save_optimizer_states`; MXNetError when it does not fit this optimizer."""
+        self._require(optimizer=True)
+        with open(fname, "rb") as file:
+            data = file.read()
+        try:
+            module_support.restore_states(self._executor, self._optimizer, self._updater, data)
+        except MXNetError as error:
+            raise MXNetError(f"{fname}: {error}") from error
+
+    # -- running ---------------------------------------------------------------------------------------------
+    def _prepare_inputs(self, batch: DataBatch) -> dict[str, NDArray]:
+        """The batch's arrays by input name, once the executor of their shapes is the present one."""
+        data = dict(zip(self._data_names, batch.data, strict=True))
+        labels = dict(zip(self._label_names, batch.label or (), strict=False))
+        arrays = {**data, **labels}
+        shapes = {desc.name: desc.shape for desc in (*self._data_shapes, *self._label_shapes)}
+        if any(shapes.get(name, array.shape) != tuple(array.shape) for name, array in arrays.items()):
+            data_descs, label_descs = self._described
+            self.reshape(module_support.with_shapes(data_descs, data),
+                         module_support.with_shapes(label_descs, labels))
+        return {name: array for name, array in arrays.items() if name in self._inputs}
+
+    def forward(self, data_batch: DataBatch, is_train: bool | None = None) -> None:
+        """Compute the outputs, in training form if `is_train`, or by default if bound for training.
+
+        A batch of other shapes than the present ones is prepared for first, and kept for the next time.
+        """
+        self._require(params=True)
+        feeds = self._prepare_inputs(data_batch)
+        self._executor.forward(self.for_training if is_train is None else is_train, **feeds)
+
+    def backward(self, out_grads: Any = None) -> None:
+        """Compute gradients from the forward pass just before; `out_grads` for outputs that are no losses."""
+        self._require(params=True)
+        self._executor.backward(out_grads)
+
+    def update(self) -> None:
+        """Update the parameters by the gradients that backward left."""
+        self._require(params=True, optimizer=True)
+        if self._updater is None:
+            self._executor.update(self._optimizer.control)
+            return
+        arguments, gradients = self._executor.arg_dict, self._executor.grad_dict
+        for index, name in enumerate(self._param_names):
+            gradient = gradients[name]
+            if gradient is not None:
+                self._updater(index, gradient, arguments[name])
+
+    def training_step(self) -> Callable[[DataBatch], None]:
+        """One run of the program `step`; apart, and saying so once, where gradients must be seen."""
+        reason = self._reason_for_gradients()
+        if reason is None:
+            return self._step
+        if not self._told:
+            self._told = True
+            self.logger.info("fit runs forward, backward and update apart and keeps all gradients, since %s",
+                             reason)
+        return super().training_step()
+
+    def _step(self, batch: DataBatch) -> None:
+        feeds = self._prepare_inputs(batch)
+        self._executor.step(self._optimizer.control, **feeds)
+
+    def _reason_for_gradients(self) -> str | None:
+        if self.inputs_need_grad:
+            return "gradients of the inputs are asked for"
+        if "add" in self._executor.requests.values():
+            return "grad_req is 'add'"
+        if self._monitored:
+            return "a monitor is installed"
+        if self._updater is not None:
+            return f"the optimizer {type(self._optimizer).__name__} has no graph form"
+        return None
+
+    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
+        """Handles to the outputs of the last batch, valid until something else runs."""
+        self._require(params=True)
+        return self._executor.outputs
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
+        """Gradients of the data; the module must be bound with inputs_need_grad."""
+        self._require(params=True)
+        if not self.inputs_need_grad:
+            raise AssertionError("no gradients of the inputs were asked for; bind with inputs_need_grad=True")
+        gradients = self._executor.grad_dict
+        return [gradients[name] for name in self._data_names]
+
+    def update_metric(self, eval_metric: EvalMetric, labels: Sequence[NDArray], pre_sliced: bool = False,
+                      pad: int = 0) -> None:
+        """Take the last batch, less its last `pad` rows, into a metric."""
+        rows = module_support.batch_size_of(self._data_shapes[0])
+        named = dict(zip(self._label_names, labels, strict=False))
+        outputs = dict(zip(self.output_names, self.get_outputs(), strict=True))
+        eval_metric.update_dict({name: real_rows(label, rows, pad) for name, label in named.items()},
+                                {name: real_rows(output, rows, pad) for name, output in outputs.items()})
+
+    def install_monitor(self, mon: Any) -> None:
+        """Have `mon.install(executor)` called, and keep gradients in view for it."""
+        self._require()
+        mon.install(self._executor)
+        self._monitored = True
+

@@ -1,0 +1,179 @@
+"""What a Module checks and makes when it is prepared."""
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .base import MXNetError
+from .context import Context, cpu
+from .executor import Executor
+from .initializer import InitDesc
+from .io_base import DataDesc
+from .ndarray import HostStorage, NDArray
+from .optimizer import Optimizer, Updater, create, fill_states
+
+Parts = Sequence[tuple[Mapping[str, NDArray], Mapping[str, Any] | None]]
+"""Pairs of (parameters of one kind, values given for them or None)."""
+
+PARAMETER_ENDINGS = ("_weight", "_bias", "_gamma", "_beta")
+AVERAGING = ("batch", "valid")
+"""Values of a loss's `normalization` with which it divides its gradient itself."""
+
+
+def one_context(context: Context | Sequence[Context] | None) -> Context:
+    """The one context asked for, cpu() by default; MXNetError for several."""
+    if context is None:
+        return cpu()
+    contexts = [context] if isinstance(context, Context) else list(context)
+    if len(contexts) != 1:
+        raise MXNetError(f"a module runs on one device, got the contexts {contexts}; training on several is "
+                         f"not supported")
+    return contexts[0]
+
+
+def check_names(symbol: Any, names: Sequence[str], what: str, must_exist: bool) -> None:
+    """ValueError, or a warning, for input names that are no arguments of the symbol."""
+    arguments = symbol.list_arguments()
+    for name in names:
+        if name in arguments:
+            continue
+        candidates = [each for each in arguments if not each.endswith(PARAMETER_ENDINGS)]
+        message = (f"You created Module with Module(..., {what}_names={list(names)}) but input with name "
+                   f"{name!r} is not found in symbol.list_arguments(). Did you mean one of:\n\t"
+                   + "\n\t".join(candidates))
+        if must_exist:
+            raise ValueError(message)
+        warnings.warn(message, stacklevel=3)
+
+
+def check_values(parts: Parts, allow_missing: bool, allow_extra: bool) -> None:
+    """One MXNetError with all that is wrong with the values, if anything is."""
+    problems = [problem for handles, given in parts
+                for problem in _problems(handles, given or {}, allow_missing, allow_extra)]
+    if problems:
+        raise MXNetError(f"the parameters do not fit: {'; '.join(problems)}")
+
+
+def _problems(handles: Mapping[str, NDArray], given: Mapping[str, Any], allow_missing: bool,
+              allow_extra: bool) -> list[str]:
+    missing = [name for name in handles if name not in given]
+    extra = [name for name in given if name not in handles]
+    problems = []
+    if missing and not allow_missing:
+        problems.append(f"{', '.join(missing)} {_is(missing)} not presented (with allow_missing=True the "
+                        f"initializer is asked)")
+    if extra and not allow_extra:
+        problems.append(f"{', '.join(extra)} {_is(extra)} not in the symbol (allow_extra=True lets it pass)")
+    problems += [f"{name} has shape {tuple(given[name].shape)}, the symbol needs {handle.shape}"
+                 for name, handle in handles.items()
+                 if name in given and tuple(given[name].shape) != handle.shape]
+    return problems
+
+
+def set_values(parts: Parts, initializer: Any, attrs: Mapping[str, Mapping[str, str]]) -> None:
+    """Set parameters to the values given for them, else by the initializer, in the order of names."""
+    for handles, given in parts:
+        for name, handle in sorted(handles.items()):
+            if given is not None and name in given:
+                handle[:] = given[name]
+            elif initializer is not None:
+                initializer(InitDesc(name, attrs.get(name)), handle)
+
+
+def _is(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def batch_size_of(desc: DataDesc) -> int:
+    """The size along the batch axis of an input's layout."""
+    return desc.shape[max(DataDesc.get_batch_axis(desc.layout), 0)]
+
+
+def with_shapes(descs: Sequence[DataDesc], arrays: Mapping[str, NDArray]) -> list[DataDesc]:
+    """The descriptions of those inputs that have an array, with the arrays' shapes."""
+    return [DataDesc(desc.name, arrays[desc.name].shape, desc.dtype, desc.layout)
+            for desc in descs if desc.name in arrays]
+
+
+def requests_for(names: Sequence[str], grad_req: Any, wanted: set[str]) -> dict[str, str]:
+    """The request of each argument: as `grad_req` says for those wanted, null for the others."""
+    if isinstance(grad_req, str):
+        asked = dict.fromkeys(names, grad_req)
+    elif isinstance(grad_req, Mapping):
+        asked = {name: grad_req.get(name, "null") for name in names}
+    elif len(grad_req) == len(names):
+        asked = dict(zip(names, grad_req, strict=True))
+    else:
+        raise MXNetError(f"grad_req has {len(grad_req)} words for {len(names)} arguments; give one for each")
+    return {name: asked[name] if name in wanted else "null" for name in names}
+
+
+def make_optimizer(chosen: Any, params: Mapping[str, Any], symbol: Any, names: Sequence[str],
+                   batch_size: int) -> Optimizer:
+    """The optimizer of that name, with rescale_grad = 1 / batch size unless given, or the ready one itself.
+
+    Warns when a ready one does not divide by the batch size, and when gradients would be divided twice.
+    """
+    by_number = dict(enumerate(names))
+    if isinstance(chosen, str):
+        made = create(chosen, sym=symbol, param_idx2name=by_number,
+                                **{"rescale_grad": 1.0 / batch_size, **params})
+    elif isinstance(chosen, Optimizer):
+        made = chosen
+        made.idx2name = made.idx2name or by_number
+    else:
+        raise AssertionError(f"optimizer must be a name or an Optimizer, got {type(chosen).__name__}")
+    averaging = [name for name, attrs in symbol.attr_dict().items()
+                 if attrs.get("normalization") in AVERAGING]
+    if averaging and batch_size > 1 and made.rescale_grad == 1.0 / batch_size:
+        warnings.warn(f"{', '.join(averaging)} divides its gradient by the number of samples, and "
+                      f"rescale_grad = 1/{batch_size} does so again; pass rescale_grad=1.0 in "
+                      f"optimizer_params, or normalization='null' to the loss", stacklevel=3)
+    elif not averaging and made.rescale_grad != 1.0 / batch_size and made is chosen:
+        warnings.warn(f"Optimizer created manually outside Module but rescale_grad is not normalized to "
+                      f"1.0/batch_size/num_workers ({made.rescale_grad} vs. {1.0 / batch_size}). Is this "
+                      f"intended?", stacklevel=3)
+    return made
+
+
+def host_copies(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """Copies in host memory, by name."""
+    return {name: NDArray(HostStorage(array.asnumpy(), cpu())) for name, array in arrays.items()}
+
+
+def states_file(prefix: str, epoch: int) -> str:
+    """The name of a checkpoint's file of optimizer states."""
+    return f"{prefix}-{epoch:04d}.states"
+
+
+def states_bytes(executor: Executor, optimizer: Optimizer, updater: Updater | None) -> bytes:
+    """A file's bytes with the optimizer's states, which lie in the executor or in the updater."""
+    if updater is not None:
+        arrays: Mapping[Any, Sequence[Any]] = updater.get_arrays()
+    else:
+        arrays = {name: [state.asnumpy() for state in states] for name, states in executor.states.items()}
+    return optimizer.export_states(arrays, executor.group.random_step)
+
+
+def restore_states(executor: Executor, optimizer: Optimizer, updater: Updater | None, data: bytes) -> None:
+    """Go on from such bytes; MXNetError names parameters that only one side has."""
+    if updater is not None:
+        loaded = updater.set_states(data)
+    else:
+        loaded = optimizer.import_states(data)
+        _fill(executor.states, loaded.arrays)
+    if loaded.random_step is not None:
+        executor.group.resume_at(loaded.random_step)
+
+
+def _fill(states: Mapping[str, Sequence[NDArray]], loaded: Mapping[Any, Sequence[Any]]) -> None:
+    missing = sorted(set(states) - set(loaded))
+    extra = sorted(map(str, set(loaded) - set(states)))
+    if missing or extra:
+        raise MXNetError("the saved optimizer states do not fit: "
+                         + (f"{', '.join(missing)} {_is(missing)} missing; " if missing else "")
+                         + (f"{', '.join(extra)} {_is(extra)} not trained here; " if extra else "")
+                         + "they belong to another network or other fixed parameters")
+    for name, places in states.items():
+        fill_states(name, places, loaded[name])

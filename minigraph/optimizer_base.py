@@ -1,0 +1,271 @@
+"""The frame of all optimizers: rates, multipliers, update counts, and the two forms of a rule.
+
+In a graph an optimizer is the *updater* of a program: it adds one node for each parameter, and `control`
+fills the scalars of each step. On NDArrays `update` runs the same operator's NumPy definition.
+"""
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import ndarray
+from .base import Builder, Entry, MXNetError, TensorType
+from .formats import optimizer_states
+from .formats.optimizer_states import Key, OptimizerStates
+from .lr_scheduler import LRScheduler
+from .ndarray import NDArray
+from .ops import get_op
+from .ops.control import CLIP, FIRST_RATE, GLOBAL_NORM, RESCALE, control_size
+from .ops.op import Workspace
+
+_registry: dict[str, type[Optimizer]] = {}
+DECAYED_ENDINGS = ("_weight", "_gamma")
+"""Endings of the parameter names that weight decay applies to."""
+
+
+def register(cls: type[Optimizer]) -> type[Optimizer]:
+    """Class decorator: make the optimizer known to `create` by its class name in lower case."""
+    name = cls.__name__.lower()
+    if name in _registry:
+        warnings.warn(f"New optimizer {cls.__module__}.{cls.__name__} is overriding existing optimizer "
+                      f"{_registry[name].__module__}.{_registry[name].__name__}", stacklevel=2)
+    _registry[name] = cls
+    return cls
+
+
+def create(name: str | Optimizer, **kwargs: Any) -> Optimizer:
+    """An optimizer from its name in any case, with its arguments; an optimizer is returned as it is.
+
+    ValueError names the known ones if there is none of that name.
+    """
+    if isinstance(name, Optimizer):
+        return name
+    if name.lower() not in _registry:
+        raise ValueError(f"Cannot find optimizer {name}; known are {', '.join(sorted(_registry))}")
+    return _registry[name.lower()](**kwargs)
+
+
+class Optimizer:
+    """The base: rates, multipliers and update counts; a subclass gives `update_rule` and `state_names`.
+
+    A subclass may instead give `create_state` and `update` on NDArrays, as MXNet's do; it then has no graph
+    form.
+
+    rescale_grad: factor on every gradient. clip_gradient: bound on each element of a rescaled gradient, off
+    when None or negative. clip_global_norm: bound on the norm of all rescaled gradients together, graph form
+    only. wd: weight decay, for names ending in _weight or _gamma unless a multiplier says otherwise. sym: a
+    symbol whose variables' `__lr_mult__` and `__wd_mult__` are used. begin_num_update: updates that were made
+    before. multi_precision: accepted, and nothing to do, since parameters are float32. A learning rate given
+    together with a scheduler becomes the scheduler's base; with neither the rate is `DEFAULT_RATE`.
+    """
+
+    DEFAULT_RATE = 0.01
+
+    def __init__(self, rescale_grad: float = 1.0, param_idx2name: Mapping[Any, str] | None = None,
+                 wd: float = 0.0, clip_gradient: float | None = None, learning_rate: float | None = None,
+                 lr_scheduler: LRScheduler | None = None, sym: Any = None, begin_num_update: int = 0,
+                 multi_precision: bool = False, clip_global_norm: float | None = None) -> None:
+        if param_idx2name is not None and not isinstance(param_idx2name, Mapping):
+            raise TypeError("param_idx2name should be a dict of param indexes to names.")
+        if clip_global_norm is not None and not clip_global_norm > 0:
+            raise ValueError(f"clip_global_norm must be above 0, got {clip_global_norm}; for no clipping "
+                             f"leave it None")
+        self.rescale_grad = rescale_grad
+        self.wd = wd
+        self.clip_gradient = clip_gradient
+        self.clip_global_norm = clip_global_norm
+        self.multi_precision = multi_precision
+        self.idx2name = dict(param_idx2name or {})
+        self.lr_scheduler = lr_scheduler
+        self.lr = self._initial_rate(learning_rate)
+        self.begin_num_update = begin_num_update
+        self.num_update = begin_num_update
+        self._attrs: Mapping[str, Mapping[str, str]] = sym.attr_dict() if sym is not None else {}
+        self._counts = _Counts(begin_num_update)
+        self._multipliers: dict[tuple[Key, ...], tuple[np.ndarray, np.ndarray]] = {}
+        self.set_lr_mult({})
+        self.set_wd_mult({})
+
+    def _initial_rate(self, learning_rate: float | None) -> float:
+        if self.lr_scheduler is None:
+            return self.DEFAULT_RATE if learning_rate is None else learning_rate
+        if learning_rate is not None:
+            self.lr_scheduler.base_lr = learning_rate
+        return self.lr_scheduler.base_lr
+
+    # -- rates -----------------------------------------------------------------------------------------------
+    @property
+    def learning_rate(self) -> float:
+        """The present rate, before multipliers."""
+        return self.lr if self.lr_scheduler is None else self.lr_scheduler(self.num_update)
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Change the rate from the next update on; UserWarning is raised when a scheduler decides it."""
+        if self.lr_scheduler is not None:
+            raise UserWarning("LRScheduler of the optimizer has already been defined. Note that "
+                              "set_learning_rate can mutate the value of the learning rate of the "
+                              "optimizer only when the LRScheduler of the optimizer is undefined.")
+        self.lr = lr
+
+    def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
+        """Factors on the rate by parameter name or number, over the symbol's `__lr_mult__`; others have 1."""
+        self.lr_mult: dict[Any, float] = {**self._attributes("__lr_mult__"), **args_lr_mult}
+        self._multipliers.clear()
+
+    def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
+        """Factors on the decay by parameter name (or number), over the symbol's `__wd_mult__`.
+
+        Others have 1 if their name ends in _weight or _gamma, or is not known, and else 0.
+        """
+        self.wd_mult: dict[Any, float] = {**self._attributes("__wd_mult__"), **args_wd_mult}
+        self._multipliers.clear()
+
+    def _attributes(self, key: str) -> dict[str, float]:
+        return {name: float(attrs[key]) for name, attrs in self._attrs.items() if key in attrs}
+
+    def _multiplier_vectors(self, keys: tuple[Key, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Factors on rate and decay by parameter, which the tables may name by its number too."""
+        found = self._multipliers.get(keys)
+        if found is None:
+            number: dict[Any, Any] = {name: index for index, name in self.idx2name.items()}
+            lr = [self.lr_mult.get(key, self.lr_mult.get(number.get(key), 1.0)) for key in keys]
+            wd = [self.wd_mult.get(key, self.wd_mult.get(number.get(key), _default_decay(key)))
+                  for key in keys]
+            found = self._multipliers[keys] = np.array(lr, np.float64), np.array(wd, np.float64)
+        return found
+
+    # -- graph form ------------------------------------------------------------------------------------------
+    @property
+    def has_graph_form(self) -> bool:
+        """Whether `update_rule` says all: no class below the one that defines it has its own `update`."""
+        classes = type(self).__mro__
+        rule = next(i for i, c in enumerate(classes) if "update_rule" in vars(c))
+        own = next(i for i, c in enumerate(classes) if "update" in vars(c) or "create_state" in vars(c))
+        return classes[rule] is not Optimizer and own >= rule
+
+    @property
+    def clips_global_norm(self) -> bool:
+        """Whether a norm over all gradients must be known before the first update."""
+        return self.clip_global_norm is not None
+
+    def update_rule(self) -> tuple[str, dict[str, Any]]:
+        """(operator, its constants); its inputs are weight, gradient, states, control and perhaps a scale."""
+        raise MXNetError(f"optimizer {type(self).__name__} has no graph form; define update_rule, or update")
+
+    def state_names(self) -> tuple[str, ...]:
+        """Suffixes of the states kept for each parameter."""
+        return ()
+
+    def add_update(self, b: Builder, index: int, weight: Entry, gradient: Entry, states: Sequence[Entry],
+                   control: Entry, scale: Entry | None) -> None:
+        """Add the node that updates parameter number `index` and its states in place."""
+        if b.dtype(weight) != np.float32:
+            raise MXNetError(f"parameters are updated in float32, and one has dtype {b.dtype(weight)}; keep "
+                             f"parameters in float32 and Cast them in the symbol")
+        op, constants = self.update_rule()
+        inputs = [weight, gradient, *states, control, *([] if scale is None else [scale])]
+        b.node(op, inputs, index=index, has_scale=scale is not None, **constants)
+
+    def control(self, parameters: Sequence[Key]) -> np.ndarray:
+        """Count one update of each of n parameters; the step's scalars, float32 (control_size(n),)."""
+        keys = tuple(parameters)
+        counts = self._counts.advance(keys)
+        self.num_update = max(self.num_update, int(counts.max(initial=0)))
+        lr_mult, wd_mult = self._multiplier_vectors(keys)
+        words = np.zeros(control_size(len(keys)), np.float32)
+        words[RESCALE] = self.rescale_grad
+        words[CLIP] = -1.0 if self.clip_gradient is None else self.clip_gradient
+        words[GLOBAL_NORM] = self.clip_global_norm or 0.0
+        words[FIRST_RATE::2] = self._step_sizes(self.learning_rate * lr_mult, counts)
+        words[FIRST_RATE + 1::2] = self.wd * wd_mult
+        return words
+
+    def _step_sizes(self, rates: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """The rates that the operator is to use at each parameter's update number (1 at the first)."""
+        return rates
+
+    # -- NDArray form ----------------------------------------------------------------------------------------
+    def create_state(self, index: Key, weight: NDArray) -> Any:
+        """The states of one parameter, zero: None, an NDArray, or a tuple of them."""
+        states = tuple(ndarray.zeros(weight.shape, weight.context, weight.dtype) for _ in self.state_names())
+        return None if not states else states[0] if len(states) == 1 else states
+
+    def update(self, index: Key, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """Update a parameter and its states in place from its gradient of the same shape."""
+        if self.clips_global_norm:
+            raise MXNetError("clip_global_norm needs all gradients at once, and update sees one; train with "
+                             "a Module, or use clip_gradient")
+        name, constants = self.update_rule()
+        op, states = get_op(name), as_tuple(state)
+        changed = [np.array(each.storage.read(), order="C") for each in (weight, *states)]
+        gradient = np.ascontiguousarray(grad.storage.read(), changed[0].dtype)
+        control = self.control((self.idx2name.get(index, index),))
+        params = op.Params(index=0, has_scale=False, **constants)
+        _compute(op, params, [changed[0], gradient, *changed[1:], control])
+        for target, value in zip((weight, *states), changed, strict=True):
+            target[:] = value
+
+    # -- going on after a stop -------------------------------------------------------------------------------
+    def export_states(self, arrays: Mapping[Key, Sequence[np.ndarray]],
+                      random_step: int | None = None) -> bytes:
+        """The bytes of a states file with the update counts and these arrays by parameter."""
+        held = {key: tuple(values) for key, values in arrays.items()}
+        name = type(self).__name__.lower()
+        return optimizer_states.dumps(
+            OptimizerStates(name, self.num_update, self._counts.as_dict(), held, random_step))
+
+    def import_states(self, data: bytes) -> OptimizerStates:
+        """Take over the update counts of a states file; MXNetError when another optimizer wrote it."""
+        states = optimizer_states.loads(data)
+        if states.optimizer != type(self).__name__.lower():
+            raise MXNetError(f"these states were saved by the optimizer {states.optimizer!r} and are loaded "
+                             f"into {type(self).__name__.lower()!r}; create the optimizer that saved them")
+        self._counts = _Counts(self.begin_num_update, states.counts)
+        self.num_update = states.num_update
+        return states
+
+
+class _Counts:
+    """Updates by parameter, as one vector, so that a step of thousands of parameters is counted at once."""
+
+    def __init__(self, start: int, counts: Mapping[Key, int] | None = None) -> None:
+        self._start = start
+        self._slot = {key: slot for slot, key in enumerate(counts or {})}
+        self._values = np.array(list((counts or {}).values()), np.int64)
+        self._slots: dict[tuple[Key, ...], np.ndarray] = {}
+
+    def advance(self, keys: tuple[Key, ...]) -> np.ndarray:
+        """Count one update of each key; the new counts."""
+        slots = self._slots.get(keys)
+        if slots is None:
+            numbers = [self._slot.setdefault(key, len(self._slot)) for key in keys]
+            slots = self._slots[keys] = np.array(numbers, np.intp)
+            fresh = len(self._slot) - len(self._values)
+            self._values = np.concatenate([self._values, np.full(fresh, self._start, np.int64)])
+        self._values[slots] += 1
+        return self._values[slots]
+
+    def as_dict(self) -> dict[Key, int]:
+        """Counts by key."""
+        return {key: int(self._values[slot]) for key, slot in self._slot.items()}
+
+
+def _default_decay(key: Key) -> float:
+    return 1.0 if not isinstance(key, str) or key.endswith(DECAYED_ENDINGS) else 0.0
+
+
+def as_tuple(state: Any) -> tuple[NDArray, ...]:
+    """An optimizer's state of one parameter as a tuple."""
+    return () if state is None else tuple(state) if isinstance(state, (tuple, list)) else (state,)
+
+
+def _compute(op: Any, params: Any, ins: list[np.ndarray]) -> None:
+    """Run an operator that changes some of its inputs, outside of a plan."""
+    outs = [ins[source] for source, _ in sorted(op.mutates(params), key=lambda pair: pair[1])]
+    types = [[TensorType(array.shape, array.dtype) for array in arrays] for arrays in (ins, outs)]
+    workspace = np.empty(op.algorithms(params, *types)[0].workspace_bytes, np.uint8)
+    with np.errstate(all="ignore"):
+        op.compute(params, ins, outs, Workspace(workspace))

@@ -1,0 +1,108 @@
+"""Module: what it refuses, and what it warns of."""
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+import minigraph as mx
+from minigraph.base import MXNetError
+from tests.training import batches, module, prepared
+
+
+@pytest.mark.parametrize("kwargs, message", [
+    ({"context": [mx.cpu(0), mx.cpu(1)]}, "one device"), ({"group2ctxs": {"dev1": mx.cpu()}}, "group2ctxs"),
+    ({"compression_params": {"type": "2bit"}}, "compression_params"),
+    ({"state_names": ["h"]}, "state_names")])
+def test_what_needs_several_devices_is_refused_by_name(kwargs, message):
+    with pytest.raises(MXNetError, match=message):
+        module(**kwargs)
+
+
+@pytest.mark.parametrize("kvstore", ["local", "device", None, mx.kvstore.create("device")])
+def test_kvstores_of_one_worker_mean_nothing(kvstore):
+    mod = prepared()
+    mod.init_optimizer(kvstore=kvstore, force_init=True)
+
+
+@pytest.mark.parametrize("kvstore", ["dist_sync", SimpleNamespace(type="dist_sync")])
+def test_other_kvstores_are_refused(kvstore):
+    with pytest.raises(MXNetError, match="kvstore"):
+        prepared().init_optimizer(kvstore=kvstore, force_init=True)
+
+
+def test_a_kvstore_answers_what_scripts_ask():
+    store = mx.kvstore.create("local")
+    assert (store.rank, store.num_workers, store.type) == (0, 1, "local")
+    with pytest.raises(MXNetError, match="no kvstore 'dist_async'"):
+        mx.kvstore.create("dist_async")
+
+
+def test_an_unknown_data_name_is_an_error_and_an_unknown_label_name_a_warning():
+    with pytest.raises(ValueError, match="input with name 'image' is not found.*\n\tdata"):
+        module(data_names=["image"])
+    with pytest.warns(UserWarning, match="input with name 'label' is not found"):
+        module(label_names=["label"])
+    with pytest.raises(ValueError, match="fixed_param_names"):
+        module(fixed_param_names=["nothing"])
+
+
+def test_shapes_under_other_names_are_refused():
+    with pytest.raises(ValueError, match="data_shapes don't match names specified by data_names"):
+        module().bind([("image", (8, 6))])
+
+
+@pytest.mark.parametrize("call", [
+    lambda m: m.init_params(), lambda m: m.forward(None), lambda m: m.data_shapes, lambda m: m.get_params(),
+    lambda m: m.score(None, "acc"), lambda m: m.init_optimizer()])
+def test_steps_of_the_preparation_that_were_left_out_are_named(call):
+    with pytest.raises(AssertionError, match="call bind before"):
+        call(module())
+
+
+def test_update_needs_an_optimizer():
+    mod = module()
+    mod.bind([("data", (8, 6))], [("softmax_label", (8,))])
+    with pytest.raises(AssertionError, match="no values"):
+        mod.forward(batches(1)[0])
+    mod.init_params()
+    with pytest.raises(AssertionError, match="call init_optimizer before"):
+        mod.update()
+
+
+def test_a_second_bind_is_ignored_with_a_warning(caplog):
+    mod = prepared()
+    mod.bind([("data", (4, 6))])
+    assert mod.data_shapes[0].shape == (8, 6) and "Already bound" in caplog.text
+
+
+def test_a_ready_optimizer_that_does_not_divide_by_the_batch_warns():
+    with pytest.warns(UserWarning, match="rescale_grad is not normalized"):
+        prepared().init_optimizer(optimizer=mx.optimizer.create("sgd"), force_init=True)
+
+
+def test_a_ready_optimizer_learns_the_names_of_the_parameters(recwarn):
+    optimizer = mx.optimizer.create("sgd", rescale_grad=1 / 8)
+    prepared().init_optimizer(optimizer=optimizer, force_init=True)
+    assert optimizer.idx2name == {0: "fc1_weight", 1: "fc1_bias", 2: "fc2_weight", 3: "fc2_bias"}
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("normalization", ["batch", "valid"])
+def test_dividing_by_the_batch_twice_warns(normalization):
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=2, name="fc"),
+                               normalization=normalization, name="softmax")
+    with pytest.warns(UserWarning, match="softmax divides its gradient"):
+        prepared(net)
+
+
+def test_a_whole_step_needs_losses():
+    mod = module(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=2, name="fc"), label_names=None)
+    mod.bind([("data", (8, 6))])
+    mod.init_params()
+    mod.init_optimizer()
+    with pytest.raises(MXNetError, match="fc_output is no loss"):
+        mod.training_step()(batches(1)[0])
+    mod.forward(batches(1)[0], is_train=True)
+    mod.backward([mx.nd.ones((8, 2))])
+    mod.update()
