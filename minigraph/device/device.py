@@ -5,12 +5,17 @@ nothing but call what is ready. An executor uses its device from one thread.
 """
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from ..base import Shape
+from ..base import Algorithm, Shape, TensorType
+from ..ops.op import Op
 from ..plan.plan import Plan
+
+AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Algorithm]]
+"""The ways to compute an op, fastest first, from op, params, and the types of inputs and outputs."""
 
 
 class Memory(Protocol):
@@ -44,8 +49,12 @@ class Program(Protocol):
         """The plan that was loaded."""
         ...
 
+    def feed(self, name: str, value: np.ndarray) -> None:
+        """Give an input of the plan its value for the next run; `value` is copied before the call returns."""
+        ...
+
     def run(self, name: str) -> None:
-        """Run one of the plan's ranges from beginning to end."""
+        """Run one of the plan's ranges from beginning to end; what it writes may be there only when it is read."""
         ...
 
 
@@ -57,14 +66,20 @@ class Device(Protocol):
         """The device's name in messages: "cpu", "cuda", "null"."""
         ...
 
+    @property
+    def algorithms(self) -> AlgorithmChoices | None:
+        """The device's own ways to compute an op, with its own workspaces; None: those that the op declares."""
+        ...
+
     def memory(self) -> Memory:
         """Empty arenas for a new group of programs."""
         ...
 
-    def load(self, plan: Plan, memory: Memory, poison: bool = False) -> Program:
+    def load(self, plan: Plan, memory: Memory, poison: bool = False, graph: bool = False) -> Program:
         """Prepare a plan over arenas that are large enough for it.
 
-        `poison` asks for runs in which all bytes that nobody may read hold NaN, so that a wrong read shows.
+        `poison` asks for runs in which all bytes that nobody may read hold NaN, so that a wrong read shows. `graph`
+        asks for runs as one recorded graph; MXNetError from a device that has none.
         """
         ...
 

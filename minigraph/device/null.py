@@ -48,6 +48,9 @@ class NullProgram:
         self.simulations: dict[str, Simulation] = {name: simulate(plan, machine, name) for name in plan.ranges}
         self.seconds = 0.0
 
+    def feed(self, name: str, value: np.ndarray) -> None:
+        """Nothing is kept."""
+
     def run(self, name: str) -> None:
         """Let a range's simulated time pass; MXNetError when there is no such range."""
         if name not in self.simulations:
@@ -62,6 +65,7 @@ class NullDevice:
     """
 
     name = "null"
+    algorithms = None
 
     def __init__(self, machine: Machine | str, verify: bool = True) -> None:
         self.machine = get_machine(machine) if isinstance(machine, str) else machine
@@ -71,10 +75,11 @@ class NullDevice:
         """Empty arenas for a new group of programs."""
         return NullMemory(self.machine)
 
-    def load(self, plan: Plan, memory: Memory | None = None, poison: bool = False) -> NullProgram:
+    def load(self, plan: Plan, memory: Memory | None = None, poison: bool = False,
+             graph: bool = False) -> NullProgram:
         """Verify and simulate a plan; OutOfMemoryError when its device arenas exceed the machine's memory.
 
-        A plan can be loaded without arenas; there is nothing to poison.
+        A plan can be loaded without arenas; there is nothing to poison or to record.
         """
         _check_room(self.machine, f"plan {plan.program} takes", plan.planned_bytes)
         return NullProgram(plan, self.machine, verify(plan) if self.verifies else None)

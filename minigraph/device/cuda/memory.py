@@ -1,0 +1,251 @@
+"""Arenas in device memory, the group's streams, and the ways in and out for arrays of the host.
+
+`CudaMemory` keeps each arena in one piece of the pool. `SeparateMemory` gives every storage an allocation of its own,
+for finding a kernel that leaves its buffer. Both say where a plan's buffers lie by `bind`.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...base import MXNetError, OutOfMemoryError, Shape, format_bytes
+from ...plan.plan import STREAMS, Plan
+from ..storages import storage_roots
+from .allocator import Allocation
+from .staging import Staging
+
+if TYPE_CHECKING:
+    from .device import CudaDevice
+
+TRANSFER_BYTES = 1 << 20
+"""Page-locked bytes through which `write` sends an array; two of them, so that one fills while the other travels."""
+NOTHING = Allocation(0, 0, None)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Where a plan's buffers lie: an address for each, 0 for those on the host; `host` is the host arenas by number.
+
+    It holds while the memory's `generation` is the same.
+    """
+
+    addresses: list[int]
+    host: dict[int, np.ndarray]
+    generation: int
+
+
+class CudaMemory:
+    """The persistent and the transient arena of one group; `generation` counts how often either has moved.
+
+    A group has streams of its own, so that groups never wait for each other.
+    """
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.device = device
+        self.generation = 0
+        self.holdings = device.holdings(self)
+        self.arenas = {"persistent": NOTHING, "transient": NOTHING}
+        self._sizes = {"persistent": 0, "transient": 0}
+        self._host: dict[str, np.ndarray] = {}
+        with device.context:
+            self.streams = tuple(self.holdings.stream() for _ in STREAMS)
+            self.staging = Staging(device, self.holdings, self.streams[0])
+        self._transfer: tuple[tuple[np.ndarray, Any], ...] = ()
+
+    # -- arenas ------------------------------------------------------------------------------------------------
+    def reserve(self, persistent_bytes: int, transient_bytes: int) -> None:
+        """Make both arenas at least this large; persistent contents are kept, new persistent bytes are zero.
+
+        DeviceMemoryError when there is no room: the persistent arena is then as before, and the transient one is as
+        large as before, its contents lost.
+        """
+        if persistent_bytes > self._sizes["persistent"] or transient_bytes > self._sizes["transient"]:
+            with self.device.context:
+                self._reserve_persistent(persistent_bytes)
+                self._reserve_transient(transient_bytes)
+
+    def _reserve_persistent(self, nbytes: int) -> None:
+        had, old = self._sizes["persistent"], self.arenas["persistent"]
+        if nbytes <= had:
+            return
+        new = self.holdings.memory(nbytes)
+        cuda, stream = self.device.driver.cuda, self.streams[0]
+        if had:
+            cuda.memcpy_dtod_async(new.address, old.address, had, stream)
+        cuda.memset_d8_async(new.address + had, 0, nbytes - had, stream)
+        self._replace("persistent", new, nbytes)
+
+    def _reserve_transient(self, nbytes: int) -> None:
+        had = self._sizes["transient"]
+        if nbytes <= had:
+            return
+        self._replace("transient", NOTHING, 0)
+        try:
+            self._replace("transient", self.holdings.memory(nbytes), nbytes)
+        except OutOfMemoryError:
+            self._replace("transient", self.holdings.memory(had), had)
+            raise
+
+    def _replace(self, name: str, allocation: Allocation, nbytes: int) -> None:
+        self.holdings.drop(self.arenas[name])
+        self.arenas[name], self._sizes[name] = allocation, nbytes
+        self.generation += 1
+
+    def host_arena(self, name: str, nbytes: int) -> np.ndarray:
+        """A page-locked arena of the host as uint8, for swapping; made larger it keeps its contents."""
+        have = self._host.get(name)
+        if have is not None and have.nbytes >= nbytes:
+            return have
+        with self.device.context:
+            array = self.holdings.pinned(nbytes)
+            if have is not None:
+                self.device.context.synchronize()
+                array[:have.nbytes] = have
+                self.holdings.drop(have)
+                self.generation += 1
+        self._host[name] = array
+        return array
+
+    def bind(self, plan: Plan) -> Binding:
+        """Where the plan's buffers lie now; MXNetError when its arenas are larger than these."""
+        host = self._host_arenas(plan)
+        bases = []
+        for number, arena in enumerate(plan.arenas):
+            if number not in host and arena.bytes > self._sizes[arena.name]:
+                raise MXNetError(f"the plan of `{plan.program}` takes {format_bytes(arena.bytes)} of the {arena.name} "
+                                 f"arena, which has {format_bytes(self._sizes[arena.name])}; reserve it first")
+            bases.append(0 if number in host else self.arenas[arena.name].address)
+        columns = plan.buffers
+        addresses = [0 if arena in host else bases[arena] + offset
+                     for arena, offset in zip(columns.arena, columns.offset, strict=True)]
+        return Binding(addresses, host, self.generation)
+
+    def _host_arenas(self, plan: Plan) -> dict[int, np.ndarray]:
+        for arena in plan.arenas:
+            if arena.space not in ("device", "host") and arena.bytes:
+                raise MXNetError(f"the plan of `{plan.program}` swaps {format_bytes(arena.bytes)} to a {arena.space}; "
+                                 f"the GPU swaps to host memory: plan with host_budget=")
+        return {number: self.host_arena(arena.name, arena.bytes) for number, arena in enumerate(plan.arenas)
+                if arena.space != "device"}
+
+    # -- contents ----------------------------------------------------------------------------------------------
+    def read(self, arena: str, offset: int, shape: Shape, dtype: np.dtype) -> np.ndarray:
+        """The tensor at a place of an arena, copied to the host once everything before has run."""
+        result = np.empty(shape, dtype)
+        if result.nbytes:
+            with self.device.context:
+                address = self._address(arena, offset, result.nbytes)
+                self.device.driver.cuda.memcpy_dtoh_async(result, address, self.streams[0])
+                self.streams[0].synchronize()
+        return result
+
+    def write(self, arena: str, offset: int, value: np.ndarray) -> None:
+        """Copy an array to a place of an arena, through page-locked memory; done when it returns."""
+        data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        if data.nbytes:
+            with self.device.context:
+                self._send(self._address(arena, offset, data.nbytes), data)
+
+    def _send(self, address: int, data: np.ndarray) -> None:
+        cuda, stream = self.device.driver.cuda, self.streams[0]
+        pieces = self._transfer or self._make_transfer()
+        for number, start in enumerate(range(0, data.nbytes, TRANSFER_BYTES)):
+            piece = data[start:start + TRANSFER_BYTES]
+            buffer, sent = pieces[number % 2]
+            sent.synchronize()
+            self.device.touch(buffer, piece.nbytes)
+            buffer[:piece.nbytes] = piece
+            cuda.memcpy_htod_async(address + start, buffer[:piece.nbytes], stream)
+            sent.record(stream)
+        stream.synchronize()
+
+    def _make_transfer(self) -> tuple[tuple[np.ndarray, Any], ...]:
+        self._transfer = tuple((self.holdings.pinned(TRANSFER_BYTES), self.holdings.event()) for _ in range(2))
+        return self._transfer
+
+    def _address(self, arena: str, offset: int, nbytes: int) -> int:
+        if offset + nbytes > self._sizes[arena]:
+            raise MXNetError(f"the {arena} arena has {self._sizes[arena]} bytes, and bytes {offset} to "
+                             f"{offset + nbytes} were asked for; reserve it first")
+        return self.arenas[arena].address + offset
+
+    def ran(self, plan: Plan, binding: Binding) -> None:
+        """Told after each run of a plan."""
+
+    def drain(self) -> None:
+        """Return when the group's streams have come to their end, whatever failed on them."""
+        for stream in (*self.streams, self.staging.stream):
+            try:
+                stream.synchronize()
+            except self.device.driver.cuda.Error:
+                continue
+
+    def close(self) -> None:
+        """Give arenas, streams and host memory back."""
+        self.arenas = dict.fromkeys(self.arenas, NOTHING)
+        self._sizes = dict.fromkeys(self._sizes, 0)
+        self._host.clear()
+        self._transfer = ()
+        self.generation += 1
+        self.holdings.release()
+
+
+class SeparateMemory(CudaMemory):
+    """Arenas of which every storage is an allocation of its own: an overrun has nowhere to go."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        super().__init__(device)
+        self._kept: dict[int, Allocation] = {}
+        self._last: dict[int, int] = {}
+
+    def reserve(self, persistent_bytes: int, transient_bytes: int) -> None:
+        """Nothing is reserved: allocations are made when a plan is bound."""
+
+    def bind(self, plan: Plan) -> Binding:
+        """Make an allocation for each storage of the plan; persistent ones by their place, for all plans."""
+        columns, roots, host = plan.buffers, storage_roots(plan), self._host_arenas(plan)
+        begin, end = list(columns.offset), [0] * len(columns)
+        for b, root in enumerate(roots):
+            begin[root] = min(begin[root], columns.offset[b])
+            end[root] = max(end[root], columns.offset[b] + columns.bytes[b])
+        bases: dict[int, int] = {}
+        for root in sorted(set(roots)):
+            if columns.arena[root] in host:
+                continue
+            persistent = plan.arenas[columns.arena[root]].name == "persistent"
+            nbytes = end[root] - begin[root]
+            bases[root] = (self._place(begin[root], nbytes) if persistent else self.holdings.memory(nbytes)).address
+        addresses = [bases[root] + columns.offset[b] - begin[root] if root in bases else 0
+                     for b, root in enumerate(roots)]
+        return Binding(addresses, host, self.generation)
+
+    def ran(self, plan: Plan, binding: Binding) -> None:
+        """Note where outputs lie, for they are asked for by their place in the arena."""
+        for b in (*plan.outputs.values(), *plan.inputs.values()):
+            self._last[plan.buffers.offset[b]] = binding.addresses[b]
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._kept.clear()
+        self._last.clear()
+        super().close()
+
+    def _address(self, arena: str, offset: int, nbytes: int) -> int:
+        if arena == "persistent":
+            return self._place(offset, nbytes).address
+        if offset not in self._last:
+            raise MXNetError(f"no program has run that keeps a value at byte {offset} of the transient arena")
+        return self._last[offset]
+
+    def _place(self, offset: int, nbytes: int) -> Allocation:
+        place = self._kept.get(offset)
+        if place is not None and 0 < place.nbytes < nbytes:
+            raise MXNetError(f"{nbytes} bytes were asked for at byte {offset} of the persistent arena, where a tensor "
+                             f"of {place.nbytes} lies; with MINIGRAPH_CUDA_POOL=off nothing lies behind it")
+        if place is None or place.nbytes < nbytes:
+            place = self._kept[offset] = self.holdings.memory(nbytes)
+            if nbytes:
+                self.device.driver.cuda.memset_d8_async(place.address, 0, nbytes, self.streams[0])
+        return place
