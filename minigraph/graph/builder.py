@@ -1,4 +1,4 @@
-"""Adding nodes: every node is inferred as it is added, so shapes and dtypes are known at once and bad ones never enter."""
+"""Adding nodes: every node is inferred as it is added, so types are known at once and bad ones never enter."""
 from __future__ import annotations
 
 from collections.abc import Sequence

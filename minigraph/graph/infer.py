@@ -12,7 +12,7 @@ from .graph import Graph
 
 Rule = Callable[[Op, Any, list, list], tuple[list, list]]
 MAX_SWEEPS = 100
-"""Sweeps until a graph is declared contradictory; each but the last completes something, and real graphs need 2 or 3."""
+"""Sweeps until a graph is declared contradictory; each but the last completes something; real graphs need 2 or 3."""
 
 
 def infer_shapes(graph: Graph) -> bool:

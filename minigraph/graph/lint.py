@@ -20,7 +20,8 @@ def lint(graph: Graph, after: str) -> None:
             raise MXNetError(f"{where} reads a later node: {inputs}")
         if len(inputs) != len(op.inputs(params)) or len(graph.entries(i)) != len(op.outputs(params)):
             raise MXNetError(f"{where}: {op.name} takes {len(op.inputs(params))} inputs and makes "
-                             f"{len(op.outputs(params))} outputs, the node has {len(inputs)} and {len(graph.entries(i))}")
+                             f"{len(op.outputs(params))} outputs; the node has {len(inputs)} and "
+                             f"{len(graph.entries(i))}")
         for entry in inputs:
             if changed.get(entry, i) < i and entry not in _unread(graph, i):
                 raise MXNetError(f"{where} reads {graph.entry_name(entry)} after node {changed[entry]} overwrote it")

@@ -38,9 +38,9 @@ class PersistentLayout:
             place = self.places[name] = Place(self.bytes, shape, np.dtype(dtype), buffer_class)
             self.bytes += align(place.nbytes)
         elif place.buffer_class != buffer_class:
-            raise MXNetError(f"the name {name} is taken by a tensor of class {place.buffer_class}, so it cannot also be one "
-                             f"of class {buffer_class}; rename the argument or state")
+            raise MXNetError(f"the name {name} is taken by a tensor of class {place.buffer_class}, so it cannot also be "
+                             f"one of class {buffer_class}; rename the argument or state")
         elif (place.shape, place.dtype) != (shape, np.dtype(dtype)):
-            raise MXNetError(f"{name} is bound with shape {place.shape} and dtype {place.dtype}, and now asked for with "
-                             f"shape {shape} and dtype {dtype}; programs that share parameters must agree on them")
+            raise MXNetError(f"{name} is bound with shape {place.shape} and dtype {place.dtype}, and now asked for "
+                             f"with shape {shape} and dtype {dtype}; programs that share parameters must agree on them")
         return place

@@ -67,6 +67,8 @@ MACHINES: dict[str, Machine] = {machine.name: machine for machine in (
              "NVIDIA H100 data sheet, SXM5 with 80 GB; PCIe 5.0 x16"),
     _machine("H200", 143771, 67.0, 4800, _PCIE_5,
              "NVIDIA H200 data sheet, SXM5 with 141 GB; PCIe 5.0 x16"),
+    Machine("cpu", 16 * 2**30, 180e9, 12e9, 8e9, 8e9, 5e-6,
+            "a nominal two-core desktop: round figures, so that plans do not depend on where they are made"),
 )}
 """The machines that ship with the project, by name."""
 

@@ -1,22 +1,162 @@
-"""A schedule: the order in which the nodes of a graph run. Policies make schedules; every later pass reads them."""
+"""A schedule: what runs when, and when values are dropped to be computed again. Policies make schedules; rewriting,
+simulator and verifier see nothing else of a policy."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+
+from ..base import Entry
+from ..graph.graph import Graph
+
+RUN, DROP = "run", "drop"
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """`order[t]` is the node that runs at position t. Views and variables do not run and are not listed."""
+    """`steps` are (RUN, node) and (DROP, entry) in order. A node may run several times; each run makes its outputs
+    anew, and a reader sees the latest ones. A dropped entry must be made again before anybody reads it. Views and variables
+    do not run and are not listed."""
 
-    order: tuple[int, ...]
+    steps: tuple[tuple[str, int], ...]
 
     def __len__(self) -> int:
-        return len(self.order)
+        return len(self.steps)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The nodes in the order in which they run, with repetitions."""
+        return tuple(operand for kind, operand in self.steps if kind == RUN)
 
 
 def from_order(order: Sequence[int]) -> Schedule:
     """A schedule that runs each node once, in the given order."""
     if len(set(order)) != len(order):
         raise ValueError("a node is listed twice in a plain order")
-    return Schedule(tuple(order))
+    return Schedule(tuple((RUN, node) for node in order))
+
+
+class Recomputation:
+    """Writes a schedule by the standard rule: dropped values are made again as late as possible, once for all their
+    backward readers, and what a repeated node reads is repeated too where it was dropped.
+
+    `checkpoints` are sets of entries in forward order, each with a level, at which a repeated stretch of forward may
+    begin. Values of `recompute` are dropped in forward, except for checkpoints of level 0. When backward needs a value,
+    the stretch before it is run from the nearest checkpoint there is: first only to set the checkpoints of level 1 in
+    it, then of level 2 between those, and at last to give the values. One level is Chen et al. 2016 (sublinear);
+    each further one trades another forward run for memory of a smaller order.
+    """
+
+    def __init__(self, graph: Graph, order: Sequence[int], backward_start: int, recompute: Collection[Entry],
+                 checkpoints: Sequence[tuple[int, frozenset[Entry]]] = ()) -> None:
+        self.graph = graph
+        self.order = order
+        self.backward_start = backward_start
+        self.depth = max((level for level, _ in checkpoints), default=0)
+        self.checkpoints = checkpoints
+        kept = {entry for level, entries in checkpoints if level == 0 for entry in entries}
+        self.recompute = frozenset(recompute) - kept
+        self.dropped: set[Entry] = set()
+        self.steps: list[tuple[str, int]] = []
+        self.before = self._checkpoints_before()
+
+    def schedule(self) -> Schedule:
+        """The schedule."""
+        last = self._last_forward_use()
+        for t, node in enumerate(self.order):
+            if t >= self.backward_start:
+                self._provide(read_roots(self.graph, node))
+            self.steps.append((RUN, node))
+            for entry in last.get(t, ()):
+                self._drop(entry)
+        return Schedule(tuple(self.steps))
+
+    def _last_forward_use(self) -> dict[int, list[Entry]]:
+        """The entries to drop by the position of their last reader in forward, or of their own node."""
+        last: dict[Entry, int] = {}
+        for t, node in enumerate(self.order[:self.backward_start]):
+            for entry in (*read_roots(self.graph, node), *self.graph.entries(node)):
+                if entry in self.recompute:
+                    last[entry] = t
+        result: dict[int, list[Entry]] = {}
+        for entry, t in last.items():
+            result.setdefault(t, []).append(entry)
+        return result
+
+    def _checkpoints_before(self) -> dict[int, int]:
+        """For each forward node the number of checkpoints that lie wholly before or at it."""
+        position = {node: t for t, node in enumerate(self.order[:self.backward_start])}
+        ends = [max((position.get(self.graph.node_of[e], 0) for e in entries), default=0)
+                for _, entries in self.checkpoints]
+        result, passed = {}, 0
+        for node, t in position.items():
+            while passed < len(ends) and ends[passed] <= t:
+                passed += 1
+            result[node] = passed
+        return result
+
+    def _provide(self, wanted: Iterable[Entry]) -> None:
+        missing = [entry for entry in wanted if entry in self.dropped]
+        if not missing:
+            return
+        for level in range(1, self.depth + 1):
+            self._set_checkpoints(level, max(self.before[self.graph.node_of[e]] for e in missing))
+        self._make_again(missing)
+
+    def _set_checkpoints(self, level: int, upto: int) -> None:
+        """Make the checkpoints of a level in the stretch that ends at checkpoint number `upto`, and drop the rest."""
+        stretch: list[frozenset[Entry]] = []
+        for own_level, entries in reversed(self.checkpoints[:upto]):
+            if own_level < level:
+                break
+            if own_level == level:
+                if not any(e in self.dropped for e in entries):
+                    break
+                stretch.append(entries)
+        for entries in reversed(stretch):
+            passing = [e for e in self._make_again(entries) if e not in entries and e in self.recompute]
+            for entry in passing:
+                if not any(entry in later for later in stretch):
+                    self._drop(entry)
+
+    def _make_again(self, wanted: Iterable[Entry]) -> list[Entry]:
+        """Run the producers of dropped entries, after whatever they read themselves; return the entries made."""
+        graph = self.graph
+        made: list[Entry] = []
+        stack = [entry for entry in wanted if entry in self.dropped]
+        while stack:
+            entry = stack[-1]
+            if entry not in self.dropped:
+                stack.pop()
+                continue
+            node = graph.node_of[entry]
+            missing = [e for e in read_roots(graph, node) if e in self.dropped]
+            if missing:
+                stack.extend(missing)
+                continue
+            self.steps.append((RUN, node))
+            self.dropped.difference_update(graph.entries(node))
+            made.extend(graph.entries(node))
+            stack.pop()
+        return made
+
+    def _drop(self, entry: Entry) -> None:
+        self.steps.append((DROP, entry))
+        self.dropped.add(entry)
+
+
+def read_roots(graph: Graph, node: int) -> list[Entry]:
+    """The entries whose contents a node reads, each as the entry that a view shows, in order, each once."""
+    op = graph.op[node]
+    assert op is not None
+    unread = op.unread(graph.params[node])
+    return list(dict.fromkeys(root_of(graph, e) for k, e in enumerate(graph.inputs[node]) if k not in unread))
+
+
+def root_of(graph: Graph, entry: Entry) -> Entry:
+    """The entry that a chain of views shows; other entries are their own root."""
+    while True:
+        node = graph.node_of[entry]
+        op = graph.op[node]
+        if op is None or not op.view(graph.params[node]):
+            return entry
+        entry = graph.inputs[node][0]

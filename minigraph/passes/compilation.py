@@ -10,6 +10,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Entry, MXNetError, Shape, TensorType
 from ..graph import Graph
 from ..memory.layout import PersistentLayout
+from ..memory.policies import POLICIES
 from ..memory.schedule import Schedule
 from ..ops.op import Op
 from ..plan.plan import Plan
@@ -46,9 +47,10 @@ class Request:
     """What a program is compiled for.
 
     `requests` maps argument names to write, add or null; names in `inputs` are fed before each run and live in the
-    transient arena. `memory` is one of MEMORY_MODES. `updater` is needed for `step` and `update`; `skip` names
-    arguments that `update` leaves alone, since no output depends on them. `algorithms` gives a device's own ways to
-    compute an op; the default are those that the op declares.
+    transient arena. `memory` is one of MEMORY_MODES or a policy. `updater` is needed for `step` and `update`; `skip`
+    names arguments that `update` leaves alone, since no output depends on them. `algorithms` gives a device's own ways
+    to compute an op; the default are those that the op declares. `budget_bytes` bounds both arenas together; `machine`
+    names the machine model whose times a policy weighs.
     """
 
     program: str
@@ -59,12 +61,15 @@ class Request:
     skip: frozenset[str] = frozenset()
     verify: bool = True
     algorithms: AlgorithmChoices | None = None
+    budget_bytes: int | None = None
+    machine: str = "cpu"
 
     def __post_init__(self) -> None:
         if self.program not in PROGRAMS:
             raise MXNetError(f"there is no program {self.program!r}; choose from {', '.join(PROGRAMS)}")
-        if self.memory not in MEMORY_MODES:
-            raise MXNetError(f"unknown memory mode {self.memory!r}; choose from {', '.join(MEMORY_MODES)}")
+        if self.memory not in (*MEMORY_MODES, *POLICIES):
+            known = ", ".join((*MEMORY_MODES, *POLICIES))
+            raise MXNetError(f"unknown memory mode {self.memory!r}; choose from {known}")
         if self.program in ("step", "update") and self.updater is None:
             raise MXNetError(f"the program `{self.program}` holds the optimizer's update; compile it with an optimizer")
 
@@ -75,7 +80,7 @@ class Sharing:
 
     A storage is transient with a lifetime [born, dies) in positions of the schedule, or persistent when
     `persistent[s]` names a tensor of the persistent layout. `shares[entry]` is the entry whose bytes this one took
-    over (-1: none), `view[entry]` whether as another name of the same value. `elided` are nodes that need no instruction.
+    over (-1: none), `view[entry]` whether as another name of the same value. `elided` nodes need no instruction.
     """
 
     storage_of: list[int]
@@ -108,6 +113,9 @@ class Compilation:
     naive_bytes: int | None = None
     lower_bound_bytes: int | None = None
     packing: str = ""
+    step_seconds: float = 0.0
+    plain_step_seconds: float = 0.0
+    recompute_flops: float = 0.0
     plan: Plan | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 

@@ -31,6 +31,7 @@ def expand(state: Compilation) -> None:
             continue
         b.scope = name
         before = len(b.graph)
+        params = op.completed(params, [source.type_of(e).shape for e in source.entries(i)])
         outs = op.expand(b, params, [entry_of[e] for e in source.inputs[i]], train)
         if len(b.graph) == before + 1:
             b.graph.name[before] = name

@@ -50,7 +50,8 @@ class _Lowering:
         assert state.lower_bound_bytes is not None
         persistent_bytes = state.layout.bytes
         figures = Figures(len(graph), persistent_bytes + state.naive_bytes, persistent_bytes + state.lower_bound_bytes,
-                          state.packing, sum(state.seconds.values()), dict(state.seconds))
+                          state.packing, 0.0, {}, state.step_seconds, state.plain_step_seconds,
+                          state.recompute_flops)
         arenas = (Arena("persistent", "device", persistent_bytes), Arena("transient", "device", state.transient_bytes))
         outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
         return Plan(state.request.program, state.request.memory, arenas, self.buffers, self.code,
@@ -97,6 +98,7 @@ class _Lowering:
         for entry in range(graph.num_entries):
             if sharing.view[entry]:
                 born[entry] = born[sharing.shares[entry]]
+                dies[entry] = max(dies[entry], born[entry] + 1)
         for entry in reversed(range(graph.num_entries)):
             if sharing.view[entry]:
                 source = sharing.shares[entry]

@@ -14,15 +14,13 @@ Lives = list[tuple[int, int, int]]
 
 def assign_offsets(state: Compilation) -> None:
     """Provide `offsets` (by storage), `workspace_offsets` (by node) and the figures of the transient arena."""
-    sharing, schedule = state.sharing, state.schedule
-    assert sharing is not None and schedule is not None
-    transient = [s for s, name in enumerate(sharing.persistent) if name is None]
-    end = len(schedule) + 1
-    lives = [(max(sharing.born[s], 0), min(sharing.dies[s], end), sharing.bytes[s]) for s in transient]
+    sharing = state.sharing
+    assert sharing is not None
+    transient, lives = _transient(state)
     scratch = _workspaces(state)
     state.lower_bound_bytes = _problem(lives + list(scratch.values())).lower_bound_bytes
     state.naive_bytes = _naive_bytes(state)
-    if state.request.memory == "plain":
+    if state.request.memory not in ("naive", "inplace"):
         solution = _solve(lives + list(scratch.values()))
         starts = solution.offset[len(transient):]
     else:
@@ -33,6 +31,21 @@ def assign_offsets(state: Compilation) -> None:
     state.workspace_offsets = dict(zip(scratch, starts.tolist(), strict=True))
     state.transient_bytes = align(solution.bytes)
     state.packing = solution.method
+
+
+def peak_live_bytes(state: Compilation) -> int:
+    """The lower bound of the transient arena: the most bytes that are live at one position."""
+    _, lives = _transient(state)
+    return _problem(lives + list(_workspaces(state).values())).lower_bound_bytes
+
+
+def _transient(state: Compilation) -> tuple[list[int], Lives]:
+    """The transient storages and their lives."""
+    sharing, schedule = state.sharing, state.schedule
+    assert sharing is not None and schedule is not None
+    transient = [s for s, name in enumerate(sharing.persistent) if name is None]
+    end = len(schedule) + 1
+    return transient, [(max(sharing.born[s], 0), min(sharing.dies[s], end), sharing.bytes[s]) for s in transient]
 
 
 def _workspaces(state: Compilation) -> dict[int, tuple[int, int, int]]:

@@ -10,6 +10,7 @@ from ..graph.lint import lint
 from ..memory.layout import PersistentLayout
 from ..plan.plan import Plan
 from ..plan.verify import verify
+from .apply_schedule import apply_schedule
 from .compilation import Compilation, Pass, Request
 from .expand import expand
 from .fold_views import fold_views
@@ -33,6 +34,7 @@ PASSES = (
     Pass("gradient", ("graph",), (), gradient, rewrites=True),
     Pass("prune", ("graph",), (), prune, rewrites=True),
     Pass("schedule", ("graph",), ("schedule", "backward_start"), schedule),
+    Pass("apply schedule", ("graph", "schedule"), (), apply_schedule, rewrites=True),
     Pass("share", ("graph", "schedule", "backward_start"), ("sharing",), share),
     Pass("workspace", ("graph", "schedule"), ("algorithms",), choose_workspaces),
     Pass("pack", ("graph", "schedule", "sharing", "algorithms"),

@@ -1,15 +1,103 @@
-"""schedule: the order in which nodes run. Without a policy it is the graph's own order."""
+"""schedule: the order in which nodes run, and what runs again. Without a policy it is the graph's own order."""
 from __future__ import annotations
 
-from ..graph.graph import FORWARD
-from ..memory.schedule import from_order
+from dataclasses import replace
+
+from ..base import Cost, align
+from ..graph.graph import FORWARD, Graph
+from ..memory.machine import Machine, get_machine
+from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Strategy, judge
+from ..memory.policies.quick import QuickPeak
+from ..memory.schedule import Schedule, from_order
+from ..plan.plan import PERSISTENT_CLASSES
 from .compilation import Compilation
+from .evaluate import fastest_within
+from .workspace import choose_workspaces
 
 
 def schedule(state: Compilation) -> None:
     """Provide `schedule` and `backward_start`, the first position of the backward part."""
-    graph = state.graph
+    graph, request = state.graph, state.request
     assert graph is not None
     order = [i for i, op in enumerate(graph.op) if op is not None and not op.view(graph.params[i])]
-    state.schedule = from_order(order)
     state.backward_start = sum(1 for node in order if graph.phase[node] == FORWARD)
+    strategy = PLAIN if request.program in ("eval", "update") else POLICIES.get(request.memory, PLAIN)
+    if strategy.without_budget == "fastest" and request.budget_bytes is None:
+        strategy = PLAIN
+    problem = make_problem(state, order)
+    state.schedule = fastest_within(state, strategy.candidates(problem), _persistent_bytes(state))
+    state.step_seconds = sum(problem.seconds[node] for node in state.schedule.order)
+    state.plain_step_seconds = sum(problem.seconds[node] for node in order)
+    state.recompute_flops = _repeated_flops(graph, state.schedule)
+
+
+def plain(problem: Problem) -> list[Candidate]:
+    """The graph's own order and nothing else."""
+    return judge(problem, [from_order(problem.order)])
+
+
+PLAIN = Strategy(plain, "fastest")
+
+
+def make_problem(state: Compilation, order: list[int]) -> Problem:
+    """What policies are given of a graph."""
+    graph = state.graph
+    assert graph is not None and state.backward_start is not None
+    seconds = node_seconds(graph, order, get_machine(state.request.machine))
+    size_bytes = [align(graph.type_of(e).nbytes) for e in range(graph.num_entries)]
+    held = [align(graph.type_of(e).nbytes) for e in range(graph.num_entries)]
+    for i in graph.variables():
+        if graph.variable_class[i] in PERSISTENT_CLASSES:
+            held[graph.first[i]] = 0
+    trial = replace(state, schedule=from_order(order), seconds={})
+    choose_workspaces(trial)
+    assert trial.algorithms is not None
+    scratch = [0 if a is None else align(a.workspace_bytes) for a in trial.algorithms]
+    counter, persistent_bytes = QuickPeak(graph, order, held, scratch), _persistent_bytes(state)
+
+    def quick(schedule: Schedule) -> Evaluation:
+        return Evaluation(persistent_bytes + counter.peak_bytes(schedule), sum(seconds[i] for i in schedule.order))
+    return Problem(graph, order, state.backward_start, seconds, size_bytes, quick)
+
+
+def _repeated_flops(graph: Graph, schedule: Schedule) -> float:
+    """Floating-point operations of all runs of a node but its first."""
+    seen: set[int] = set()
+    flops = 0.0
+    for node in schedule.order:
+        if node in seen:
+            flops += _cost(graph, node).flops
+        seen.add(node)
+    return flops
+
+
+def _cost(graph: Graph, node: int) -> Cost:
+    op = graph.op[node]
+    assert op is not None
+    return op.cost(graph.params[node], [graph.type_of(e) for e in graph.inputs[node]],
+                   [graph.type_of(e) for e in graph.entries(node)])
+
+
+def node_seconds(graph: Graph, order: list[int], machine: Machine) -> list[float]:
+    """Seconds of each node by the machine's roofline; 0 for those that do not run."""
+    seconds = [0.0] * len(graph)
+    memo: dict[tuple, float] = {}
+    for i in order:
+        op = graph.op[i]
+        assert op is not None
+        types = ((graph.shape[e], graph.dtype[e]) for e in (*graph.inputs[i], *graph.entries(i)))
+        key = (op.name, graph.params[i], *types)
+        if key not in memo:
+            cost = _cost(graph, i)
+            memo[key] = machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes)
+        seconds[i] = memo[key]
+    return seconds
+
+
+def _persistent_bytes(state: Compilation) -> int:
+    """Bytes of the persistent arena once this program's tensors are in it."""
+    graph = state.graph
+    assert graph is not None
+    new = sum(align(graph.type_of(graph.first[i]).nbytes) for i in graph.variables()
+              if graph.variable_class[i] in PERSISTENT_CLASSES and graph.name[i] not in state.layout.places)
+    return state.layout.bytes + new

@@ -59,8 +59,8 @@ class _Sharer:
             node = graph.node_of[entry]
             op = graph.op[node]
             if op is None or not op.view(graph.params[node]):
-                raise MXNetError(f"{graph.entry_name(entry)} is needed before the schedule runs {graph.name[node]}, which "
-                                 f"makes it; a schedule runs every node before its readers")
+                raise MXNetError(f"{graph.entry_name(entry)} is needed before the schedule runs {graph.name[node]}, "
+                                 f"which makes it; a schedule runs every node before its readers")
             chain.append(node)
             entry = graph.inputs[node][0]
         for node in reversed(chain):

@@ -16,6 +16,8 @@ CLASSES = ("parameter", "auxiliary", "state", "gradient", "input", "output", "ac
 """What a buffer holds. The first four are persistent; `backward` are gradients of activations and other values
 that only backward or update makes."""
 PERSISTENT_CLASSES = CLASSES[:4]
+AGAIN = "/again"
+"""What the name of an instruction that repeats an earlier one holds, before the number of the repetition."""
 COMPUTE_STREAM, OUT_STREAM, IN_STREAM = 0, 1, 2
 STREAMS = ("compute", "out", "in")
 
@@ -159,7 +161,11 @@ class Persistent:
 
 @dataclass(frozen=True)
 class Figures:
-    """The planner's own figures about one program, in bytes of the device arenas."""
+    """The planner's own figures about one program, in bytes of the device arenas.
+
+    `step_seconds` is the modelled time of the program's instructions one after the other, `plain_step_seconds` that of
+    the same program without any recomputation, `recompute_flops` what is computed more than once.
+    """
 
     nodes: int
     naive_bytes: int
@@ -167,6 +173,9 @@ class Figures:
     packing: str
     compile_seconds: float
     pass_seconds: dict[str, float]
+    step_seconds: float = 0.0
+    plain_step_seconds: float = 0.0
+    recompute_flops: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import align, format_bytes
-from .plan import CLASSES, Plan
+from .plan import AGAIN, CLASSES, Plan
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,9 @@ class Report:
     `planned_bytes`, the sum of `persistent_bytes` and `transient_bytes`, is what the arenas take. `host_bytes` are
     arenas in host memory and swap files. `by_class` has the aligned bytes live at the peak, at `peak_instruction`
     (number and name; -1 is the start of the program); its sum is the peak of live bytes. Persistent tensors are live
-    throughout. `verify_seconds` is None when the plan was not verified; `ratio` is planned over lower bound.
+    throughout. `step_seconds` is the modelled time of a run, `plain_step_seconds` that of the same program without
+    recomputation; `recomputed` counts the instructions that run again and `recompute_flops` their operations.
+    `verify_seconds` is None when the plan was not verified; `ratio` is planned over lower bound.
     """
 
     nodes: int
@@ -35,6 +37,10 @@ class Report:
     verify_seconds: float | None
     pass_seconds: dict[str, float]
     ratio: float
+    step_seconds: float
+    plain_step_seconds: float
+    recompute_flops: float
+    recomputed: int
 
     @property
     def peak_live_bytes(self) -> int:
@@ -58,6 +64,9 @@ class Report:
                 ("  transient", format_bytes(self.transient_bytes)), ("host", format_bytes(self.host_bytes)),
                 ("peak", f"{format_bytes(self.peak_live_bytes)} live at {index} {name}")]
         rows += [(f"  {kind}", format_bytes(nbytes)) for kind, nbytes in self.by_class.items()]
+        if self.recomputed:
+            rows += [("recomputed", f"{self.recomputed} instructions, {self.recompute_flops / 1e9:.2f} GFLOP"),
+                     ("modelled step", f"{self.step_seconds:.4f} s, plain {self.plain_step_seconds:.4f} s")]
         rows += [("compile", f"{self.compile_seconds:.3f} s"), ("verify", verified)]
         rows += [(f"  {stage}", f"{seconds:.3f} s") for stage, seconds in self.pass_seconds.items()]
         width = max(len(label) for label, _ in rows)
@@ -72,11 +81,13 @@ def report(plan: Plan, verify_seconds: float | None = None) -> Report:
     peak, by_class = _peak(plan)
     persistent = sum(plan.arenas[arena].bytes for arena in _persistent_arenas(plan))
     planned = plan.planned_bytes
+    recomputed = sum(1 for text in plan.instructions.name if AGAIN in text)
     ratio = planned / figures.lower_bound_bytes if figures.lower_bound_bytes else 1.0
     name = plan.instructions.name[peak] if peak >= 0 else "start of the program"
     return Report(figures.nodes, figures.naive_bytes, figures.lower_bound_bytes, planned, persistent,
                   planned - persistent, plan.arena_bytes("host") + plan.arena_bytes("file"), by_class, (peak, name),
-                  figures.compile_seconds, verify_seconds, dict(figures.pass_seconds), ratio)
+                  figures.compile_seconds, verify_seconds, dict(figures.pass_seconds), ratio,
+                  figures.step_seconds, figures.plain_step_seconds, figures.recompute_flops, recomputed)
 
 
 def _persistent_arenas(plan: Plan) -> set[int]:

@@ -51,7 +51,8 @@ def symbol_of(name: str, sample: Sample) -> tuple[mx.sym.Symbol, list[str]]:
     return getattr(mx.sym, name)(*variables, name="op", **sample.params), [v.name for v in variables]
 
 
-def bound(name: str, sample: Sample, dtype: Any, grad_req: str, **options: Any) -> tuple[Any, list[str], list[np.ndarray]]:
+def bound(name: str, sample: Sample, dtype: Any, grad_req: str,
+          **options: Any) -> tuple[Any, list[str], list[np.ndarray]]:
     """A sample's executor with its inputs set, the names of its inputs, and their values."""
     symbol, variables = symbol_of(name, sample)
     op = get_op(name)

@@ -11,7 +11,7 @@ import minigraph as mx
 from minigraph.base import MXNetError
 from minigraph.executor import bind_graph
 from minigraph.memory.layout import PersistentLayout
-from minigraph.memory.schedule import Schedule
+from minigraph.memory.schedule import from_order
 from minigraph.optimizer import SGD
 from minigraph.passes.compilation import Compilation, Request
 from minigraph.passes.pipeline import PASSES, run_pass
@@ -61,13 +61,13 @@ def read_a_later_node(state: Compilation) -> None:
 def swap_two_nodes(state: Compilation) -> None:
     order = list(state.schedule.order)
     order[3], order[4] = order[4], order[3]
-    state.schedule = Schedule(tuple(order))
+    state.schedule = from_order(order)
 
 
 def skip_a_node(state: Compilation) -> None:
     order = list(state.schedule.order)
     del order[2]
-    state.schedule = Schedule(tuple(order))
+    state.schedule = from_order(order)
 
 
 def share_with_a_living_value(state: Compilation) -> None:

@@ -1,0 +1,22 @@
+"""Policies: from an ordered graph and a budget to a schedule, one published strategy a file, and `auto`."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .auto import auto
+from .problem import Candidate, Evaluation, Policy, Problem, judge
+from .sublinear import sublinear
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A policy, and which of its candidates is meant where no budget is given: the `fastest` or the `lowest` peak."""
+
+    candidates: Policy
+    without_budget: str
+
+
+POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest"), "sublinear": Strategy(sublinear, "lowest")}
+"""Every policy by the name that `memory=` takes."""
+
+__all__ = ["POLICIES", "Candidate", "Evaluation", "Policy", "Problem", "Strategy", "judge"]

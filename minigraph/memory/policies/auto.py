@@ -1,0 +1,67 @@
+"""`auto`: minigraph's own policy. It makes one list of candidate schedules that does not depend on the budget, and
+takes the fastest that fits; so a larger budget is never slower, and a smaller one never takes more memory."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..schedule import Schedule, from_order
+from .checkpoints import drop_before, nested, spaced
+from .cuts import Cut, find_cuts
+from .problem import Candidate, Problem, judge
+
+STRETCHES = (4, 8, 16, 32, 64, 128)
+"""Numbers of stretches that are tried in one level, each over several shares of the forward part."""
+SHARES = (0.25, 0.5, 0.75, 1.0)
+"""Shares of the forward part that are dropped; the rest is kept whole."""
+NESTED_STRETCHES = (3, 4, 6, 8, 12)
+"""Numbers of first-level stretches that are tried in nested levels."""
+BRANCHING = (3, 4)
+"""Into how many stretches each further level divides one of the level before."""
+LEVELS = (2, 3, 4)
+
+
+def auto(problem: Problem) -> list[Candidate]:
+    """The plain order; cheap values dropped; checkpoints over a part or all of forward, in one to three levels."""
+    return judge(problem, [from_order(problem.order), *_schedules(problem)])
+
+
+def _schedules(problem: Problem) -> Iterator[Schedule]:
+    cuts = find_cuts(problem)
+    end = len(problem.forward)
+    costly = frozenset(e for e in problem.saved if _is_costly(problem, e))
+    for share in SHARES:
+        yield drop_before(problem, cuts, [], round(end * share), costly)
+    total = cuts[-1].before_bytes if cuts else 0
+    for stretches in _distinct(cuts, total, STRETCHES):
+        chosen = spaced(cuts, total / stretches)
+        for share in SHARES:
+            stop = _last_before(chosen, end * share)
+            if stop is not None:
+                yield drop_before(problem, cuts, nested(cuts, [total / stretches]), stop)
+    for stretches in _distinct(cuts, total, NESTED_STRETCHES):
+        for levels in LEVELS:
+            for branching in BRANCHING:
+                finest = total / stretches / branching ** (levels - 1)
+                placed = nested(cuts, [total / stretches / branching ** level for level in range(levels)])
+                yield drop_before(problem, cuts, placed, spaced(cuts, finest)[-1].position + 1)
+
+
+def _distinct(cuts: list[Cut], total: float, numbers: Sequence[int]) -> Iterator[int]:
+    """The numbers of stretches that give different checkpoints: a short network has few."""
+    seen = {0}
+    for stretches in numbers:
+        count = len(spaced(cuts, total / stretches))
+        if count not in seen:
+            seen.add(count)
+            yield stretches
+
+
+def _is_costly(problem: Problem, entry: int) -> bool:
+    op = problem.graph.op[problem.graph.node_of[entry]]
+    return op is not None and op.recompute == "costly"
+
+
+def _last_before(cuts: list[Cut], position: float) -> int | None:
+    """One past the position of the last cut before `position`."""
+    before = [cut.position + 1 for cut in cuts if cut.position < position]
+    return before[-1] if before else None

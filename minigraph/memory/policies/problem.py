@@ -1,0 +1,83 @@
+"""What a policy is given: an ordered graph with sizes and times, and a quick count that judges schedules."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...base import Entry
+from ...graph.graph import Graph
+from ..schedule import Schedule, read_roots
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a schedule takes: peak live bytes of both arenas, and seconds of a step on the machine asked for."""
+
+    peak_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An ordered graph. `order` lists the nodes that run, forward before `backward_start`; `seconds` are those of each
+    node, `size_bytes` those of each entry, aligned. `quick` gives peak and time of a schedule for searches; whoever
+    asked for the schedules judges the finalists by the passes that carry them out."""
+
+    graph: Graph
+    order: Sequence[int]
+    backward_start: int
+    seconds: Sequence[float]
+    size_bytes: Sequence[int]
+    quick: Callable[[Schedule], Evaluation]
+
+    @cached_property
+    def forward(self) -> tuple[int, ...]:
+        """The forward nodes in order."""
+        return tuple(self.order[:self.backward_start])
+
+    @cached_property
+    def saved(self) -> tuple[Entry, ...]:
+        """Forward values that backward reads, in order: what there is to decide about."""
+        read = {e for node in self.order[self.backward_start:] for e in read_roots(self.graph, node)}
+        return tuple(e for node in self.forward for e in self.graph.entries(node) if e in read)
+
+    @cached_property
+    def droppable(self) -> frozenset[Entry]:
+        """Forward values that may be dropped and made again: no outputs, no states, nothing that never runs twice."""
+        graph = self.graph
+        kept = {*graph.outputs, *graph.heads}
+        result: set[Entry] = set()
+        for node in self.forward:
+            op, params = graph.op[node], graph.params[node]
+            if op is not None and op.recompute != "never" and not op.mutates(params):
+                result.update(e for e in graph.entries(node) if e not in kept)
+        return frozenset(result)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A schedule that a policy offers, and what it takes."""
+
+    schedule: Schedule
+    peak_bytes: int
+    seconds: float
+
+
+Policy = Callable[[Problem], "list[Candidate]"]
+"""From a problem to candidate schedules. The list does not depend on a budget: the fastest that fits is taken, so time
+never rises with the budget, and memory never with its falling."""
+
+
+def judge(problem: Problem, schedules: Iterable[Schedule]) -> list[Candidate]:
+    """Candidates from schedules, by the quick count; of those that another one beats in both figures none are left."""
+    candidates = []
+    for schedule in schedules:
+        found = problem.quick(schedule)
+        candidates.append(Candidate(schedule, found.peak_bytes, found.seconds))
+    candidates.sort(key=lambda c: (c.seconds, c.peak_bytes))
+    front: list[Candidate] = []
+    for candidate in candidates:
+        if not front or candidate.peak_bytes < front[-1].peak_bytes:
+            front.append(candidate)
+    return front
