@@ -11,7 +11,8 @@ from typing import Any
 
 from minigraph.base import MXNetError
 
-NETWORKS = ("lenet", "mlp", "resnet")
+NETWORKS = ("alexnet", "bert", "densenet", "googlenet", "gpt", "inception_bn", "inception_resnet_v2", "inception_v3",
+            "inception_v4", "lenet", "lstm", "mlp", "mobilenet", "resnet", "squeezenet", "unet", "vgg")
 """Names that `get` knows; each is a module of this package."""
 
 

@@ -1,0 +1,104 @@
+"""Planning without executors: exact, close to the lower bound, and without the memory that is planned."""
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import minigraph as mx
+import zoo
+from minigraph.base import MXNetError
+from minigraph.executor import Executor
+from minigraph.explain import explain
+from minigraph.passes.pipeline import PASSES
+from minigraph.plan.report import report
+from minigraph.planning import plan, prepare
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL = [(version, depth) for version in (1, 2) for depth in (20, 56, 110, 164)]
+NETWORKS = [("mlp", {}, (32, 784)), ("lenet", {}, (32, 1, 28, 28)),
+            *(("resnet", {"depth": depth, "version": version, "image_shape": (3, 32, 32)}, (32, 3, 32, 32))
+              for version, depth in SMALL),
+            *(("resnet", {"depth": depth}, (8, 3, 224, 224)) for depth in (18, 50, 101, 152))]
+
+
+def mlp(**settings):
+    return zoo.get("mlp")(**settings)
+
+
+@pytest.mark.parametrize("network, settings, shape", NETWORKS, ids=lambda value: str(value).replace(" ", ""))
+@pytest.mark.parametrize("program", ["step", "train", "eval"])
+def test_planned_bytes_are_within_half_a_percent_of_the_lower_bound_and_below_naive(network, settings, shape, program):
+    optimizer = "sgd" if program == "step" else None
+    figures = report(plan(zoo.get(network)(num_classes=10, **settings), {"data": shape}, optimizer, program))
+    assert 1 <= figures.ratio <= 1.005
+    assert figures.lower_bound_bytes <= figures.planned_bytes < figures.naive_bytes
+
+
+@pytest.mark.parametrize("program", ["step", "train", "eval"])
+@pytest.mark.parametrize("memory", ["plain", "inplace", "naive"])
+def test_a_plan_is_the_one_that_an_executor_has(program, memory):
+    symbol, shapes = mlp(hidden=(7, 5)), {"data": (4, 9)}
+    optimizer = mx.optimizer.create("sgd", momentum=0.9) if program == "step" else None
+    inputs = ("data", "softmax_label")
+    requests = {name: "write" for name in symbol.list_arguments() if name not in inputs}
+    executor = Executor(symbol, mx.cpu(), shapes, grad_req=requests, inputs=inputs, memory=memory)
+    executor.set_updater(optimizer)
+    theirs, ours = executor.program(program).plan, plan(symbol, shapes, optimizer, program, memory)
+    assert ours.fingerprint == theirs.fingerprint
+    assert ours.arenas == theirs.arenas
+    assert vars(ours.buffers) == vars(theirs.buffers)
+
+
+def test_a_step_is_planned_with_an_optimizer_and_forward_and_backward_without():
+    assert plan(mlp(), {"data": (4, 9)}, "sgd").program == "step"
+    assert plan(mlp(), {"data": (4, 9)}).program == "train"
+
+
+def test_states_of_the_optimizer_are_counted():
+    without, momentum, adam = (plan(mlp(), {"data": (4, 9)}, optimizer, optimizer_params=params).arenas[0].bytes
+                               for optimizer, params in (("sgd", {}), ("sgd", {"momentum": 0.9}), ("adam", {})))
+    assert without < momentum < adam
+    assert momentum - without == (adam - without) / 2
+
+
+def test_planning_a_network_that_needs_40_gib_allocates_next_to_nothing():
+    code = ("import resource, zoo; from minigraph.planning import plan; "
+            "p = plan(zoo.get('resnet')(depth=152), {'data': (256, 3, 224, 224)}, 'sgd'); "
+            "print(p.planned_bytes > 40 * 2**30, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < 2**30)")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]
+
+
+def test_the_package_of_plans_can_be_called():
+    called = mx.plan(mlp(), {"data": (4, 9)}, "sgd")  # type: ignore[operator]
+    assert called.planned_bytes == plan(mlp(), {"data": (4, 9)}, "sgd").planned_bytes
+
+
+@pytest.mark.parametrize("arguments, reason", [
+    ({"program": "step"}, "give optimizer="), ({"program": "update"}, "no program 'update'"),
+    ({"optimizer": "nothing"}, "Cannot find optimizer"), ({"optimizer": "test"}, "no graph form"),
+    ({"optimizer": "sgd", "optimizer_params": {"speed": 1}}, "speed"), ({"inputs": ["date"]}, "'date'"),
+    ({"optimizer": "sgd", "program": "eval"}, "takes no optimizer"), ({"memory": "tight"}, "memory mode 'tight'")])
+def test_a_program_that_cannot_be_planned_is_refused_with_the_reason(arguments, reason):
+    with pytest.raises(MXNetError, match=reason):
+        plan(mlp(), {"data": (4, 9)}, **arguments)
+
+
+def test_explaining_shows_the_symbol_and_every_pass_in_order_and_ends_in_the_same_plan():
+    sections = list(explain(prepare(mlp(hidden=8), {"data": (4, 16)}, "sgd")))
+    assert [section.split("\n")[0].split(" (")[0] for section in sections] == [
+        "== symbol", *(f"== {stage.name}" for stage in PASSES)]
+    lowered = next(section for section in sections if section.startswith("== lower"))
+    for instruction in plan(mlp(hidden=8), {"data": (4, 16)}, "sgd"):
+        assert f" {instruction.op} {instruction.name}" in lowered
+
+
+def test_long_listings_are_cut_where_asked_and_say_how_much_is_missing():
+    whole = list(explain(prepare(mlp(), {"data": (4, 16)}, "sgd")))
+    cut = list(explain(prepare(mlp(), {"data": (4, 16)}, "sgd"), max_lines=3))
+    for long, short in zip(whole, cut, strict=True):
+        lines = long.rstrip("\n").count("\n")
+        assert (f"... {lines - 3} more lines" in short) == (lines > 3)
