@@ -38,7 +38,7 @@ class PersistentLayout:
             place = self.places[name] = Place(self.bytes, shape, np.dtype(dtype), buffer_class)
             self.bytes += align(place.nbytes)
         elif place.buffer_class != buffer_class:
-            raise MXNetError(f"the name {name} is taken by a tensor of class {place.buffer_class}, so it cannot also be "
+            raise MXNetError(f"the name {name} is taken by a tensor of class {place.buffer_class}, so it cannot be "
                              f"one of class {buffer_class}; rename the argument or state")
         elif (place.shape, place.dtype) != (shape, np.dtype(dtype)):
             raise MXNetError(f"{name} is bound with shape {place.shape} and dtype {place.dtype}, and now asked for "

@@ -13,6 +13,8 @@ from ..base import MXNetError
 
 _MIB = 2**20
 _LAUNCH_SECONDS = 5e-6
+_DISK = 500e6
+"""Bytes per second of a solid-state drive on SATA (6 Gb/s less 8b/10b coding is 600 MB/s, drives state 500 to 560)."""
 _PCIE_3, _PCIE_4, _PCIE_5 = 15.75e9, 31.5e9, 63.0e9
 """Bytes per second of 16 lanes in one direction, after 128b/130b coding."""
 
@@ -24,6 +26,7 @@ class Machine:
     `memory_bytes` is usable device memory; `flops` the float32 peak in operations per second; `bandwidth` that of
     device memory in bytes per second; `copy_out` and `copy_in` those of the link to the host, each way;
     `launch_seconds` is added to every instruction that does something; `source` says where the figures are from.
+    `disk_bytes_per_second` is that of the disk with the swap file, each way.
     """
 
     name: str
@@ -34,18 +37,23 @@ class Machine:
     copy_in: float
     launch_seconds: float
     source: str
+    disk_bytes_per_second: float = _DISK
 
     def seconds(self, flops: float, nbytes: float) -> float:
         """Time of one kernel by the roofline: the slower of arithmetic and memory traffic, and the launch."""
         return max(flops / self.flops, nbytes / self.bandwidth) + self.launch_seconds
 
-    def copy_out_seconds(self, nbytes: int) -> float:
-        """Time of one copy from the device."""
-        return nbytes / self.copy_out + self.launch_seconds
+    def copy_out_seconds(self, nbytes: int, space: str = "host") -> float:
+        """Time of one copy from the device to "host" or "file"."""
+        return nbytes / self._rate(self.copy_out, space) + self.launch_seconds
 
-    def copy_in_seconds(self, nbytes: int) -> float:
-        """Time of one copy to the device."""
-        return nbytes / self.copy_in + self.launch_seconds
+    def copy_in_seconds(self, nbytes: int, space: str = "host") -> float:
+        """Time of one copy to the device from "host" or "file"."""
+        return nbytes / self._rate(self.copy_in, space) + self.launch_seconds
+
+    def _rate(self, link: float, space: str) -> float:
+        """A file is as fast as the slower of link and disk, for copies go through both piece by piece."""
+        return min(link, self.disk_bytes_per_second) if space == "file" else link
 
 
 def _machine(name: str, memory_mib: int, teraflops: float, gigabytes: float, link: float, source: str) -> Machine:

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from ..base import Entry
 from ..graph.graph import Graph
 
-RUN, DROP = "run", "drop"
+RUN, DROP, OUT, IN = "run", "drop", "out", "in"
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """`steps` are (RUN, node) and (DROP, entry) in order. A node may run several times; each run makes its outputs
-    anew, and a reader sees the latest ones. A dropped entry must be made again before anybody reads it. Views and variables
-    do not run and are not listed."""
+    """`steps` are (RUN, node), (DROP, entry), (OUT, entry) and (IN, entry) in order.
+
+    A node may run several times; each run makes its outputs anew, and a reader sees the latest ones. A dropped entry
+    must be made again, or brought in, before anybody reads it. OUT begins to copy an entry to host memory; the DROP
+    after it waits for the copy to have left. IN begins to copy it back; its first reader waits. Views and variables do
+    not run and are not listed.
+    """
 
     steps: tuple[tuple[str, int], ...]
 

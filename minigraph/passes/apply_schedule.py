@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ..base import Entry, MXNetError
 from ..graph.graph import BACKWARD, FORWARD, Graph
-from ..memory.schedule import RUN, Schedule, from_order
+from ..memory.schedule import IN, OUT, RUN, Schedule, from_order
+from ..ops.params import NoParams
+from ..ops.registry import get_op
 from ..plan.plan import AGAIN
 from .compilation import Compilation
 
@@ -13,7 +15,7 @@ def apply_schedule(state: Compilation) -> None:
     """Rewrite `graph` by `schedule`, which becomes the new graph's own order."""
     assert state.graph is not None and state.schedule is not None
     order = state.schedule.order
-    if len(set(order)) == len(order) and order == tuple(sorted(order)):
+    if len(order) == len(state.schedule) and len(set(order)) == len(order) and order == tuple(sorted(order)):
         return
     state.graph = repeated(state.graph, state.schedule)
     running = [i for i, op in enumerate(state.graph.op) if op is not None and not op.view(state.graph.params[i])]
@@ -37,6 +39,11 @@ class _Writer:
         self.runs = [0] * len(graph)
         self.made_from: dict[Entry, Entry] = {}
         """For each view the copy of its source that its latest copy shows."""
+        self.host: dict[Entry, Entry] = {}
+        """The copy in host memory of an entry that was copied out."""
+        self.leaving: set[Entry] = set()
+        self.arriving: set[Entry] = set()
+        self.phase = FORWARD
 
     def write(self, schedule: Schedule) -> Graph:
         for i in self.source.variables():
@@ -44,14 +51,42 @@ class _Writer:
         for kind, operand in schedule.steps:
             if kind == RUN:
                 self._run(operand)
+            elif kind == OUT:
+                self._begin_out(operand)
+            elif kind == IN:
+                self._begin_in(operand)
             else:
-                self.dropped.add(operand)
+                self._drop(operand)
         self._check_complete()
         result = self.result
         result.outputs = [self._final(e) for e in self.source.outputs]
         result.heads = [self._final(e) for e in self.source.heads]
         result.output_names = list(self.source.output_names)
         return result
+
+    def _begin_out(self, entry: Entry) -> None:
+        copy = self._read(entry, False, self.source.node_of[entry])
+        self.host[entry], = self._transfer("_swap_out", entry, (copy,))
+        self.leaving.add(entry)
+
+    def _begin_in(self, entry: Entry) -> None:
+        if entry not in self.host or entry not in self.dropped:
+            raise MXNetError(f"the schedule brings {self.source.entry_name(entry)} in, but it was not out and dropped")
+        self.latest[entry], = self._transfer("_swap_in", entry, (self.host[entry],))
+        self.dropped.discard(entry)
+        self.arriving.add(entry)
+
+    def _drop(self, entry: Entry) -> None:
+        self.dropped.add(entry)
+        if entry in self.leaving:
+            self.leaving.discard(entry)
+            self._transfer("_swap_release", entry, (self.latest[entry], self.host[entry]))
+
+    def _transfer(self, op: str, entry: Entry, inputs: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        operator = get_op(op)
+        types = [(self.source.shape[entry], self.source.dtype[entry])] * len(operator.outputs(NoParams()))
+        name = f"{self.source.entry_name(entry)}{op.removeprefix('_swap')}"
+        return self.result.append(operator, NoParams(), name, inputs, types, self.phase)
 
     def _run(self, node: int) -> None:
         op = self.source.op[node]
@@ -64,6 +99,7 @@ class _Writer:
                 raise MXNetError(f"the schedule runs {name} twice, but it changes a state")
             name, phase = f"{name}{AGAIN}{self.runs[node]}", BACKWARD
         self.runs[node] += 1
+        self.phase = phase
         self._append(node, inputs, name, phase)
         self.dropped.difference_update(self.source.entries(node))
 
@@ -90,6 +126,9 @@ class _Writer:
         if entry not in self.latest or (entry in self.dropped and not shape_only):
             raise MXNetError(f"the schedule runs {source.name[reader]} before {source.entry_name(entry)} is there")
         copy = self.latest[entry]
+        if entry in self.arriving and not shape_only:
+            self.arriving.discard(entry)
+            self._transfer("_swap_arrive", entry, (self.host[entry], copy))
         for view in reversed(chain):
             if self.made_from.get(view) != copy:
                 node = source.node_of[view]
@@ -112,6 +151,8 @@ class _Writer:
         return self.first[entry] if entry in self.first else self._read(entry, False, self.source.node_of[entry])
 
     def _check_complete(self) -> None:
+        for entry in (*self.leaving, *self.arriving):
+            raise MXNetError(f"the schedule ends while {self.source.entry_name(entry)} is still being copied")
         for i, op in enumerate(self.source.op):
             if op is not None and not op.view(self.source.params[i]) and not self.runs[i]:
                 raise MXNetError(f"the schedule never runs {self.source.name[i]}")

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Entry, MXNetError, Shape, TensorType
+from ..base import Algorithm, Builder, Entry, MXNetError, Shape, TensorType, parse_bytes
 from ..graph import Graph
 from ..memory.layout import PersistentLayout
 from ..memory.policies import POLICIES
@@ -21,6 +21,31 @@ MEMORY_MODES = ("plain", "inplace", "naive")
 PROGRAMS = ("step", "train", "eval", "update")
 """`step`: forward, backward and updates as one; `train`: forward and backward, with visible gradients; `eval`: forward
 in evaluation form; `update`: the optimizer's update from visible gradients."""
+
+
+@dataclass(frozen=True)
+class MemoryChoice:
+    """What a user says of memory: a mode or policy, and bounds in bytes of the arenas and of what is swapped out."""
+
+    memory: str
+    budget_bytes: int | None
+    host_budget_bytes: int
+    swap_space: str
+
+    @classmethod
+    def parse(cls, memory: str | None, budget: int | str | None, host_budget: int | str | None,
+              disk: str | None) -> MemoryChoice:
+        """Defaults: `plain` without a budget and `auto` with one; no host memory; all of a disk that is named.
+
+        ValueError for what is no byte count.
+        """
+        host_bytes = parse_bytes(host_budget) if host_budget is not None else 0 if disk is None else UNBOUNDED
+        return cls(memory or ("plain" if budget is None else "auto"), None if budget is None else parse_bytes(budget),
+                   host_bytes, "host" if disk is None else "file")
+
+
+UNBOUNDED = 1 << 60
+"""Bytes that nothing reaches."""
 
 
 AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Algorithm]]
@@ -50,7 +75,8 @@ class Request:
     transient arena. `memory` is one of MEMORY_MODES or a policy. `updater` is needed for `step` and `update`; `skip`
     names arguments that `update` leaves alone, since no output depends on them. `algorithms` gives a device's own ways
     to compute an op; the default are those that the op declares. `budget_bytes` bounds both arenas together; `machine`
-    names the machine model whose times a policy weighs.
+    names the machine model whose times a policy weighs; `host_budget_bytes` bounds what may be swapped out, to the
+    `swap_space` "host" or "file".
     """
 
     program: str
@@ -63,6 +89,8 @@ class Request:
     algorithms: AlgorithmChoices | None = None
     budget_bytes: int | None = None
     machine: str = "cpu"
+    host_budget_bytes: int = 0
+    swap_space: str = "host"
 
     def __post_init__(self) -> None:
         if self.program not in PROGRAMS:
@@ -79,8 +107,9 @@ class Sharing:
     """Which bytes each value lives in: `storage_of[entry]` indexes the storages, which are columns.
 
     A storage is transient with a lifetime [born, dies) in positions of the schedule, or persistent when
-    `persistent[s]` names a tensor of the persistent layout. `shares[entry]` is the entry whose bytes this one took
-    over (-1: none), `view[entry]` whether as another name of the same value. `elided` nodes need no instruction.
+    `persistent[s]` names a tensor of the persistent layout; `on_host[s]` says that it lies in host memory.
+    `shares[entry]` is the entry whose bytes this one took over (-1: none), `view[entry]` whether as another name of the
+    same value. `elided` nodes need no instruction.
     """
 
     storage_of: list[int]
@@ -88,6 +117,7 @@ class Sharing:
     born: list[int]
     dies: list[int]
     persistent: list[str | None]
+    on_host: list[bool]
     shares: list[Entry]
     view: list[bool]
     elided: frozenset[int]
@@ -110,6 +140,8 @@ class Compilation:
     offsets: np.ndarray | None = None
     workspace_offsets: dict[int, int] | None = None
     transient_bytes: int | None = None
+    host_bytes: int = 0
+    swapped_bytes: int = 0
     naive_bytes: int | None = None
     lower_bound_bytes: int | None = None
     packing: str = ""

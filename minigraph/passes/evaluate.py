@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..base import OutOfMemoryError, format_bytes
+from ..base import MXNetError, OutOfMemoryError, format_bytes
 from ..memory.policies import Candidate
 from ..memory.schedule import Schedule
 from .apply_schedule import apply_schedule
@@ -13,13 +13,21 @@ from .pack import assign_offsets
 from .share import share
 from .workspace import choose_workspaces
 
+NEVER = 1 << 62
+"""Bytes that no budget reaches."""
+
 
 def fastest_within(state: Compilation, candidates: Sequence[Candidate], persistent_bytes: int) -> Schedule:
-    """The fastest candidate whose packed arenas stay within the budget; without a budget the lowest peak.
+    """The fastest candidate whose packed arenas stay within the budgets; without a budget the lowest peak.
 
     Raises OutOfMemoryError naming the least budget that would do, to the byte.
     """
-    budget = state.request.budget_bytes
+    request = state.request
+    if not candidates:
+        raise MXNetError(f"memory={request.memory!r} swaps values out, and the host budget of "
+                         f"{request.host_budget_bytes} bytes has no room for them; give a larger host_budget, or "
+                         f"another policy")
+    budget = request.budget_bytes
     if budget is None:
         return min(candidates, key=lambda c: (c.peak_bytes, c.seconds)).schedule
     least: int | None = None
@@ -36,18 +44,18 @@ def fastest_within(state: Compilation, candidates: Sequence[Candidate], persiste
         least = planned if least is None else min(least, planned)
     assert least is not None
     raise OutOfMemoryError(
-        f"a budget of {budget} bytes ({format_bytes(budget)}) is too small for `{state.request.program}` with "
-        f"memory={state.request.memory!r}: the least that it can do with is {least} bytes ({format_bytes(least)}), of "
+        f"a budget of {budget} bytes ({format_bytes(budget)}) is too small for `{request.program}` with "
+        f"memory={request.memory!r}: the least that it can do with is {least} bytes ({format_bytes(least)}), of "
         f"which {persistent_bytes} are parameters, states and gradients; give that much, a smaller batch or another "
         f"policy", least, budget)
 
 
 def packed_bytes(state: Compilation, schedule: Schedule) -> int:
-    """Bytes of the transient arena that a schedule comes to."""
+    """Bytes of the transient arena that a schedule comes to; more than any budget where the host's does not suffice."""
     trial = replace(state, schedule=schedule, seconds={})
     apply_schedule(trial)
     share(trial)
     choose_workspaces(trial)
     assign_offsets(trial)
     assert trial.transient_bytes is not None
-    return trial.transient_bytes
+    return trial.transient_bytes if trial.host_bytes <= state.request.host_budget_bytes else NEVER

@@ -8,6 +8,8 @@ import numpy as np
 from ..base import Entry
 from ..graph.graph import FORWARD, Graph
 from ..plan.plan import (
+    IN_STREAM,
+    OUT_STREAM,
     PERSISTENT_CLASSES,
     Arena,
     BufferColumns,
@@ -19,7 +21,7 @@ from ..plan.plan import (
 )
 from .compilation import Compilation
 
-PERSISTENT_ARENA, TRANSIENT_ARENA = 0, 1
+PERSISTENT_ARENA, TRANSIENT_ARENA, SWAP_ARENA = 0, 1, 2
 _UINT8 = np.dtype(np.uint8)
 
 
@@ -39,12 +41,21 @@ class _Lowering:
         self.running = [node for node in state.schedule.order if node not in self.sharing.elided]
         self.buffers = BufferColumns()
         self.code = InstructionColumns()
+        self.scratch: list[tuple[int, str, int, int]] = []
+        """(instruction, name, offset, bytes) of each workspace; its buffer comes behind those of the entries."""
+        self.starts: dict[int, int] = {}
+        """The first instruction of each node that runs."""
+        self.written: dict[Entry, int] = {}
+        self.last_read: dict[Entry, int] = {}
+        self.events = 0
+        self.copied: dict[Entry, int] = {}
+        """The event after which the copy that made or left an entry has ended."""
 
     def plan(self) -> Plan:
         self._declare_persistent()
-        self._make_buffers()
         for node in self.running:
             self._instruction(node)
+        self._make_buffers()
         state, graph = self.state, self.graph
         assert state.transient_bytes is not None and state.naive_bytes is not None
         assert state.lower_bound_bytes is not None
@@ -52,9 +63,11 @@ class _Lowering:
         figures = Figures(len(graph), persistent_bytes + state.naive_bytes, persistent_bytes + state.lower_bound_bytes,
                           state.packing, 0.0, {}, state.step_seconds, state.plain_step_seconds,
                           state.recompute_flops)
-        arenas = (Arena("persistent", "device", persistent_bytes), Arena("transient", "device", state.transient_bytes))
+        arenas = [Arena("persistent", "device", persistent_bytes), Arena("transient", "device", state.transient_bytes)]
+        if state.host_bytes:
+            arenas.append(Arena("swap", state.request.swap_space, state.host_bytes))
         outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
-        return Plan(state.request.program, state.request.memory, arenas, self.buffers, self.code,
+        return Plan(state.request.program, state.request.memory, tuple(arenas), self.buffers, self.code,
                     self._persistent(), self._inputs(), outputs, self._ranges(),
                     fingerprint(graph, state.request.program, state.request.memory), figures,
                     parameters=state.parameters, without_gradient=state.without_gradient)
@@ -75,26 +88,26 @@ class _Lowering:
         for entry in range(graph.num_entries):
             storage = sharing.storage_of[entry]
             name = sharing.persistent[storage]
-            arena = TRANSIENT_ARENA if name is None else PERSISTENT_ARENA
+            arena = SWAP_ARENA if sharing.on_host[storage] else TRANSIENT_ARENA if name is None else PERSISTENT_ARENA
             offset = offsets[storage] if name is None else self.state.layout.places[name].offset
             kind = graph.type_of(entry)
             self.buffers.add(graph.entry_name(entry), arena, offset, kind.nbytes, kind.shape, kind.dtype,
                              born=born[entry], dies=dies[entry], shares=sharing.shares[entry],
                              view=sharing.view[entry], buffer_class=self._class(entry, name, outputs))
+        for t, label, offset, nbytes in self.scratch:
+            self.buffers.add(label, TRANSIENT_ARENA, offset, nbytes, (nbytes,), _UINT8, born=t, dies=t + 1,
+                             buffer_class="workspace")
 
     def _lifetimes(self) -> tuple[list[int], list[int]]:
         """For each entry the instruction that makes it, and the first one at which nobody needs it any more."""
         graph, sharing = self.graph, self.sharing
         born, dies = [-1] * graph.num_entries, [0] * graph.num_entries
-        for t, node in enumerate(self.running):
-            unread = graph.op[node].unread(graph.params[node])  # type: ignore[union-attr]
-            for k, entry in enumerate(graph.inputs[node]):
-                if k not in unread:
-                    dies[entry] = t + 1
-            for entry in graph.entries(node):
-                born[entry], dies[entry] = t, t + 1
+        for entry, t in self.written.items():
+            born[entry], dies[entry] = t, t + 1
+        for entry, t in self.last_read.items():
+            dies[entry] = max(dies[entry], t + 1)
         for entry in (*graph.outputs, *self._final_values()):
-            dies[entry] = len(self.running)
+            dies[entry] = len(self.code)
         for entry in range(graph.num_entries):
             if sharing.view[entry]:
                 born[entry] = born[sharing.shares[entry]]
@@ -133,17 +146,43 @@ class _Lowering:
         graph, state = self.graph, self.state
         op, params = graph.op[node], graph.params[node]
         assert op is not None and state.algorithms is not None and state.workspace_offsets is not None
+        self.starts[node] = len(self.code)
+        if op.transfer is not None:
+            self._transfer(node, op.transfer)
+            return
         algorithm = state.algorithms[node]
         assert algorithm is not None
-        t, workspace = len(self.code), -1
+        t, workspace, unread = len(self.code), -1, tuple(op.unread(params))
         if algorithm.workspace_bytes:
-            workspace = self.buffers.add(f"{graph.name[node]}_workspace", TRANSIENT_ARENA,
-                                         state.workspace_offsets[node], algorithm.workspace_bytes,
-                                         (algorithm.workspace_bytes,), _UINT8, born=t, dies=t + 1,
-                                         buffer_class="workspace")
+            workspace = graph.num_entries + len(self.scratch)
+            self.scratch.append((t, f"{graph.name[node]}_workspace", state.workspace_offsets[node],
+                                 algorithm.workspace_bytes))
         self.code.add(Kind.COMPUTE, name=graph.name[node], op=op.name, params=params, algorithm=algorithm.name,
-                      reads=graph.inputs[node], writes=tuple(graph.entries(node)), unread=tuple(op.unread(params)),
-                      workspace=workspace)
+                      reads=graph.inputs[node], writes=tuple(graph.entries(node)), unread=unread, workspace=workspace)
+        self.last_read.update((e, t) for k, e in enumerate(graph.inputs[node]) if k not in unread)
+        self.written.update((e, t) for e in graph.entries(node))
+
+    def _transfer(self, node: int, what: str) -> None:
+        """A copy waits for the compute stream's present, and whoever needs its end waits for its event."""
+        graph, name = self.graph, self.graph.name[node]
+        inputs, outs = graph.inputs[node], tuple(graph.entries(node))
+        if what in ("out", "in"):
+            stream, kind = (OUT_STREAM, Kind.COPY_OUT) if what == "out" else (IN_STREAM, Kind.COPY_IN)
+            ready, done = self._event(), self._event()
+            self.code.add(Kind.RECORD, name=name, event=ready)
+            self.code.add(Kind.WAIT, stream=stream, name=name, event=ready)
+            self.written[outs[0]] = self.last_read[inputs[0]] = self.code.add(
+                kind, stream=stream, name=name, reads=inputs, writes=outs)
+            self.code.add(Kind.RECORD, stream=stream, name=name, event=done)
+            self.copied[outs[0]] = done
+        else:
+            wait = self.code.add(Kind.WAIT, name=name, event=self.copied[inputs[1]])
+            for entry in inputs:
+                self.last_read[entry] = max(self.last_read.get(entry, 0), wait)
+
+    def _event(self) -> int:
+        self.events += 1
+        return self.events - 1
 
     def _persistent(self) -> tuple[Persistent, ...]:
         graph = self.graph
@@ -160,7 +199,8 @@ class _Lowering:
         end = len(self.code)
         if self.state.request.program != "train":
             return {self.state.request.program: (0, end)}
-        forward = sum(1 for node in self.running if self.graph.phase[node] == FORWARD)
+        backward = [self.starts[node] for node in self.running if self.graph.phase[node] != FORWARD]
+        forward = min(backward, default=end)
         return {"forward": (0, forward), "backward": (forward, end)}
 
 

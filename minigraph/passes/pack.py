@@ -16,7 +16,7 @@ def assign_offsets(state: Compilation) -> None:
     """Provide `offsets` (by storage), `workspace_offsets` (by node) and the figures of the transient arena."""
     sharing = state.sharing
     assert sharing is not None
-    transient, lives = _transient(state)
+    transient, lives = _lives(state, on_host=False)
     scratch = _workspaces(state)
     state.lower_bound_bytes = _problem(lives + list(scratch.values())).lower_bound_bytes
     state.naive_bytes = _naive_bytes(state)
@@ -31,21 +31,21 @@ def assign_offsets(state: Compilation) -> None:
     state.workspace_offsets = dict(zip(scratch, starts.tolist(), strict=True))
     state.transient_bytes = align(solution.bytes)
     state.packing = solution.method
+    swapped, away = _lives(state, on_host=True)
+    if swapped:
+        host = _solve(away)
+        state.offsets[swapped] = host.offset
+        state.host_bytes = align(host.bytes)
+        state.swapped_bytes = 2 * sum(align(nbytes) for *_, nbytes in away)
 
 
-def peak_live_bytes(state: Compilation) -> int:
-    """The lower bound of the transient arena: the most bytes that are live at one position."""
-    _, lives = _transient(state)
-    return _problem(lives + list(_workspaces(state).values())).lower_bound_bytes
-
-
-def _transient(state: Compilation) -> tuple[list[int], Lives]:
-    """The transient storages and their lives."""
+def _lives(state: Compilation, on_host: bool) -> tuple[list[int], Lives]:
+    """The storages of the transient arena or of host memory, and their lives."""
     sharing, schedule = state.sharing, state.schedule
     assert sharing is not None and schedule is not None
-    transient = [s for s, name in enumerate(sharing.persistent) if name is None]
+    chosen = [s for s, name in enumerate(sharing.persistent) if name is None and sharing.on_host[s] == on_host]
     end = len(schedule) + 1
-    return transient, [(max(sharing.born[s], 0), min(sharing.dies[s], end), sharing.bytes[s]) for s in transient]
+    return chosen, [(max(sharing.born[s], 0), min(sharing.dies[s], end), sharing.bytes[s]) for s in chosen]
 
 
 def _workspaces(state: Compilation) -> dict[int, tuple[int, int, int]]:

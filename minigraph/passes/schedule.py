@@ -7,7 +7,7 @@ from ..base import Cost, align
 from ..graph.graph import FORWARD, Graph
 from ..memory.machine import Machine, get_machine
 from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Strategy, judge
-from ..memory.policies.quick import QuickPeak
+from ..memory.policies.quick import QuickCount
 from ..memory.schedule import Schedule, from_order
 from ..plan.plan import PERSISTENT_CLASSES
 from .compilation import Compilation
@@ -26,7 +26,7 @@ def schedule(state: Compilation) -> None:
         strategy = PLAIN
     problem = make_problem(state, order)
     state.schedule = fastest_within(state, strategy.candidates(problem), _persistent_bytes(state))
-    state.step_seconds = sum(problem.seconds[node] for node in state.schedule.order)
+    state.step_seconds = problem.quick(state.schedule).seconds
     state.plain_step_seconds = sum(problem.seconds[node] for node in order)
     state.recompute_flops = _repeated_flops(graph, state.schedule)
 
@@ -53,11 +53,14 @@ def make_problem(state: Compilation, order: list[int]) -> Problem:
     choose_workspaces(trial)
     assert trial.algorithms is not None
     scratch = [0 if a is None else align(a.workspace_bytes) for a in trial.algorithms]
-    counter, persistent_bytes = QuickPeak(graph, order, held, scratch), _persistent_bytes(state)
+    machine, persistent_bytes = get_machine(state.request.machine), _persistent_bytes(state)
+    counter = QuickCount(graph, order, held, scratch, seconds, machine)
 
     def quick(schedule: Schedule) -> Evaluation:
-        return Evaluation(persistent_bytes + counter.peak_bytes(schedule), sum(seconds[i] for i in schedule.order))
-    return Problem(graph, order, state.backward_start, seconds, size_bytes, quick)
+        found = counter.evaluate(schedule)
+        return replace(found, peak_bytes=persistent_bytes + found.peak_bytes)
+    return Problem(graph, order, state.backward_start, seconds, size_bytes, quick, machine,
+                   state.request.host_budget_bytes)
 
 
 def _repeated_flops(graph: Graph, schedule: Schedule) -> float:

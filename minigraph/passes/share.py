@@ -38,6 +38,7 @@ class _Sharer:
         self.until: list[int] = []
         """The last position at which any name of the storage is read."""
         self.persistent: list[str | None] = []
+        self.on_host: list[bool] = []
         self.holds_input: set[int] = set()
         self.elided: set[int] = set()
 
@@ -68,8 +69,8 @@ class _Sharer:
 
     def result(self) -> Sharing:
         dies = [min(until, END) + 1 for until in self.until]
-        return Sharing(self.storage_of, self.bytes, self.born, dies, self.persistent, self.shares, self.view,
-                       frozenset(self.elided))
+        return Sharing(self.storage_of, self.bytes, self.born, dies, self.persistent, self.on_host, self.shares,
+                       self.view, frozenset(self.elided))
 
     def _variable(self, i: int) -> None:
         entry = self.graph.first[i]
@@ -141,6 +142,8 @@ class _Sharer:
         self.born.append(born)
         self.until.append(max(self.last_read[entry], born, 0))
         self.persistent.append(None)
+        op = self.graph.op[self.graph.node_of[entry]]
+        self.on_host.append(op is not None and op.transfer == "out")
         return storage
 
     def _take(self, entry: Entry, source: Entry, view: bool) -> None:

@@ -18,7 +18,8 @@ def choose_workspaces(state: Compilation) -> None:
     choices = state.request.algorithms or _own_algorithms
     algorithms: list[Algorithm | None] = [None] * len(graph)
     for i in state.schedule.order:
-        algorithms[i] = _fastest(graph, i, memo, choices)
+        if graph.op[i].transfer is None:  # type: ignore[union-attr]
+            algorithms[i] = _fastest(graph, i, memo, choices)
     state.algorithms = algorithms
 
 

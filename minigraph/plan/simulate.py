@@ -2,7 +2,8 @@
 
 Every stream runs its instructions in list order, each as soon as the one before it has ended; `Record` notes the time
 that its stream has reached and `Wait` holds its stream until then. An op takes the time that the roofline gives its
-declared cost, a copy its bytes over the link's bandwidth; each also takes the launch cost once.
+declared cost, a copy its bytes over the bandwidth of the link, or of the disk where that is slower and the copy's other
+end is a file; each also takes the launch cost once.
 """
 from __future__ import annotations
 
@@ -84,6 +85,9 @@ def instruction_seconds(plan: Plan, machine: Machine) -> Callable[[int], float]:
     costs = _Costs(plan)
     columns = plan.instructions
 
+    def space_of(b: int) -> str:
+        return plan.arenas[plan.buffers.arena[b]].space
+
     def seconds(i: int) -> float:
         kind = columns.kind[i]
         if kind == Kind.COMPUTE:
@@ -92,9 +96,9 @@ def instruction_seconds(plan: Plan, machine: Machine) -> Callable[[int], float]:
         if kind == Kind.FILL:
             return machine.seconds(0.0, plan.buffers.bytes[columns.writes[i][0]])
         if kind == Kind.COPY_OUT:
-            return machine.copy_out_seconds(plan.buffers.bytes[columns.reads[i][0]])
+            return machine.copy_out_seconds(plan.buffers.bytes[columns.reads[i][0]], space_of(columns.writes[i][0]))
         if kind == Kind.COPY_IN:
-            return machine.copy_in_seconds(plan.buffers.bytes[columns.reads[i][0]])
+            return machine.copy_in_seconds(plan.buffers.bytes[columns.reads[i][0]], space_of(columns.reads[i][0]))
         return 0.0
 
     return seconds

@@ -78,7 +78,15 @@ def test_depths_that_do_not_divide_cost_no_jump(length: int) -> None:
     assert abs(following - here) <= 2 * MIB
 
 
-@pytest.mark.parametrize("memory", sorted(POLICIES))
+RECOMPUTING = ("auto", "sublinear")
+SWAPPING = ("vdnn", "vdnn_all", "vdnn_conv")
+
+
+def test_every_policy_is_tested() -> None:
+    assert {*RECOMPUTING, *SWAPPING} == set(POLICIES)
+
+
+@pytest.mark.parametrize("memory", RECOMPUTING)
 def test_a_policy_never_takes_more_than_plain(memory: str) -> None:
     x = mx.sym.Variable("data")
     for k in range(4):
@@ -105,7 +113,32 @@ def test_every_layer_of_the_first_stretch_gets_its_gradient_although_the_data_wa
         np.testing.assert_array_equal(gradients["sublinear"][name], gradient)
 
 
-@pytest.mark.parametrize("memory", sorted(POLICIES))
+@pytest.mark.parametrize("space", ["host", "file"])
+@pytest.mark.parametrize("memory", SWAPPING)
+def test_swapped_values_come_back_bit_for_bit(memory: str, space: str, tmp_path) -> None:
+    plain, reference = trained(convolutional())
+    where = {"host_budget": "1GiB"} if space == "host" else {"disk": str(tmp_path)}
+    result, executor = trained(convolutional(), memory=memory, poison=True, **where)
+    assert result == plain
+    swap = executor.program("step").plan.arenas[2]
+    assert swap.space == space and swap.bytes > 0
+    assert executor.program("step").plan.planned_bytes < reference.program("step").plan.planned_bytes
+
+
+@pytest.mark.parametrize("memory", ["vdnn_all", "vdnn_conv"])
+def test_a_policy_that_must_swap_says_that_it_has_no_room(memory: str) -> None:
+    with pytest.raises(mx.MXNetError, match="host budget of 0 bytes has no room"):
+        trained(convolutional(), memory=memory)
+
+
+def test_the_host_budget_is_kept_or_less_is_swapped() -> None:
+    symbol, shapes = convolutional(12), {"data": (8, 3, 16, 16)}
+    for host in (0, 20_000, 200_000, 1 << 40):
+        found = plan(symbol, shapes, "sgd", "step", "vdnn", host_budget=host)
+        assert found.arena_bytes("host") <= host
+
+
+@pytest.mark.parametrize("memory", RECOMPUTING)
 def test_dropout_masks_batch_statistics_and_parameters_are_those_of_plain(memory: str) -> None:
     plain, reference = trained(convolutional())
     total = reference.program("step").plan.planned_bytes
@@ -137,7 +170,7 @@ def test_a_budget_that_is_no_byte_count_is_refused(budget) -> None:
 
 def test_binary_and_decimal_units_differ() -> None:
     executors = [convolutional().simple_bind(mx.cpu(), data=(4, 3, 8, 8), budget=text) for text in ("2GB", "2GiB")]
-    assert [e.budget_bytes for e in executors] == [2 * 10**9, 2 * 2**30]
+    assert [e.memory.budget_bytes for e in executors] == [2 * 10**9, 2 * 2**30]
 
 
 def test_time_never_rises_with_the_budget_and_memory_never_with_its_falling() -> None:
@@ -164,7 +197,7 @@ def test_measured_bytes_are_the_planned_ones_under_a_budget() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     held = sum(arena.size for arena in executor.group.memory.arenas.values())
-    assert held <= executor.budget_bytes
+    assert held <= executor.memory.budget_bytes
     assert peak <= 64 * 1024
 
 

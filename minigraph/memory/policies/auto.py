@@ -2,12 +2,14 @@
 takes the fastest that fits; so a larger budget is never slower, and a smaller one never takes more memory."""
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from ...base import Entry
 from ..schedule import Schedule, from_order
 from .checkpoints import drop_before, nested, spaced
 from .cuts import Cut, find_cuts
 from .problem import Candidate, Problem, judge
+from .swapping import absences, with_swaps
 
 STRETCHES = (4, 8, 16, 32, 64, 128)
 """Numbers of stretches that are tried in one level, each over several shares of the forward part."""
@@ -18,6 +20,8 @@ NESTED_STRETCHES = (3, 4, 6, 8, 12)
 BRANCHING = (3, 4)
 """Into how many stretches each further level divides one of the level before."""
 LEVELS = (2, 3, 4)
+LEADS = (4, 32, None)
+"""Steps before its reader at which a swapped value may begin to come back."""
 
 
 def auto(problem: Problem) -> list[Candidate]:
@@ -31,6 +35,8 @@ def _schedules(problem: Problem) -> Iterator[Schedule]:
     costly = frozenset(e for e in problem.saved if _is_costly(problem, e))
     for share in SHARES:
         yield drop_before(problem, cuts, [], round(end * share), costly)
+    if problem.host_budget_bytes:
+        yield from _swapping(problem, [costly, problem.droppable])
     total = cuts[-1].before_bytes if cuts else 0
     for stretches in _distinct(cuts, total, STRETCHES):
         chosen = spaced(cuts, total / stretches)
@@ -44,6 +50,20 @@ def _schedules(problem: Problem) -> Iterator[Schedule]:
                 finest = total / stretches / branching ** (levels - 1)
                 placed = nested(cuts, [total / stretches / branching ** level for level in range(levels)])
                 yield drop_before(problem, cuts, placed, spaced(cuts, finest)[-1].position + 1)
+
+
+def _swapping(problem: Problem, kinds: Sequence[Collection[Entry]]) -> Iterator[Schedule]:
+    """Values away while nobody needs them, the longest absences first: alone, and with cheap values recomputed too."""
+    plain = from_order(problem.order)
+    costly, droppable = kinds
+    cheap_dropped = drop_before(problem, [], [], len(problem.forward), costly)
+    for base, entries in ((plain, droppable), (cheap_dropped, costly)):
+        away = absences(problem, base, set(problem.saved) & set(entries))
+        away.sort(key=lambda a: (a.last - a.back, a.last))
+        for share in SHARES:
+            chosen = away[:round(len(away) * share)]
+            for lead in LEADS if chosen else ():
+                yield with_swaps(problem, base, sorted(chosen, key=lambda a: a.last), lead=lead)
 
 
 def _distinct(cuts: list[Cut], total: float, numbers: Sequence[int]) -> Iterator[int]:

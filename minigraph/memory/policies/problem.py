@@ -7,6 +7,7 @@ from functools import cached_property
 
 from ...base import Entry
 from ...graph.graph import Graph
+from ..machine import Machine
 from ..schedule import Schedule, read_roots
 
 
@@ -16,6 +17,7 @@ class Evaluation:
 
     peak_bytes: int
     seconds: float
+    host_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,16 @@ class Problem:
     seconds: Sequence[float]
     size_bytes: Sequence[int]
     quick: Callable[[Schedule], Evaluation]
+    machine: Machine
+    host_budget_bytes: int = 0
+
+    def copy_out_seconds(self, entry: Entry) -> float:
+        """Time of a copy of a value to host memory."""
+        return self.machine.copy_out_seconds(self.size_bytes[entry])
+
+    def copy_in_seconds(self, entry: Entry) -> float:
+        """Time of a copy of a value back."""
+        return self.machine.copy_in_seconds(self.size_bytes[entry])
 
     @cached_property
     def forward(self) -> tuple[int, ...]:
@@ -62,6 +74,7 @@ class Candidate:
     schedule: Schedule
     peak_bytes: int
     seconds: float
+    host_bytes: int = 0
 
 
 Policy = Callable[[Problem], "list[Candidate]"]
@@ -70,11 +83,13 @@ never rises with the budget, and memory never with its falling."""
 
 
 def judge(problem: Problem, schedules: Iterable[Schedule]) -> list[Candidate]:
-    """Candidates from schedules, by the quick count; of those that another one beats in both figures none are left."""
+    """Candidates from schedules, by the quick count: those within the host budget that no other one beats in both peak
+    and time."""
     candidates = []
     for schedule in schedules:
         found = problem.quick(schedule)
-        candidates.append(Candidate(schedule, found.peak_bytes, found.seconds))
+        if found.host_bytes <= problem.host_budget_bytes:
+            candidates.append(Candidate(schedule, found.peak_bytes, found.seconds, found.host_bytes))
     candidates.sort(key=lambda c: (c.seconds, c.peak_bytes))
     front: list[Candidate] = []
     for candidate in candidates:

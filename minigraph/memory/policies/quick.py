@@ -1,4 +1,4 @@
-"""Peak live bytes of a schedule from arrays alone, without writing the graph again: what searches count with.
+"""Peak and time of a schedule from arrays alone, without writing the graph again: what searches count with.
 
 It follows the rules of sharing (in place by the last reader of the storage, views, workspaces), so finalists meet no
 surprise when the evaluator judges them.
@@ -12,7 +12,9 @@ import numpy as np
 
 from ...base import Entry
 from ...graph.graph import Graph
-from ..schedule import RUN, Schedule, read_roots, root_of
+from ..machine import Machine
+from ..schedule import IN, OUT, RUN, Schedule, read_roots, root_of
+from .problem import Evaluation
 
 END = 1 << 60
 
@@ -27,24 +29,32 @@ class _Node:
     scratch_bytes: int
 
 
-class QuickPeak:
-    """Counts peak transient bytes. `size_bytes` are aligned, 0 for what lies in the persistent arena."""
+class QuickCount:
+    """Counts what a schedule takes. `size_bytes` are aligned, 0 for what lies in the persistent arena; `seconds` and
+    `scratch_bytes` are those of each node."""
 
-    def __init__(self, graph: Graph, order: Sequence[int], size_bytes: Sequence[int],
-                 scratch_bytes: Sequence[int]) -> None:
+    def __init__(self, graph: Graph, order: Sequence[int], size_bytes: Sequence[int], scratch_bytes: Sequence[int],
+                 seconds: Sequence[float], machine: Machine) -> None:
         self.size = size_bytes
+        self.seconds = seconds
+        self.machine = machine
         self.inputs = [graph.first[i] for i in graph.variables() if size_bytes[graph.first[i]]]
         self.outputs = {root_of(graph, e) for e in graph.outputs}
         self.nodes = {i: _node(graph, i, size_bytes, scratch_bytes[i]) for i in order}
 
-    def peak_bytes(self, schedule: Schedule) -> int:
-        """The most bytes that are live at one run of the schedule."""
+    def evaluate(self, schedule: Schedule) -> Evaluation:
+        """Peak transient bytes, modelled seconds with the stalls for copies, and peak host bytes."""
+        host_bytes = self._host_bytes(schedule)
+        return Evaluation(self._peak_bytes(schedule), self._seconds(schedule), host_bytes)
+
+    def _peak_bytes(self, schedule: Schedule) -> int:
         last = self._last_uses(schedule)
         made = iter(last[len(self.inputs):])
         storage: dict[Entry, int] = {}
         born: list[int] = []
         until: list[int] = []
         sizes: list[int] = []
+        scratch: list[tuple[int, int]] = []
 
         def new(entry: Entry, t: int, end: int) -> None:
             storage[entry] = len(born)
@@ -54,19 +64,20 @@ class QuickPeak:
 
         for entry, end in zip(self.inputs, last, strict=False):
             new(entry, 0, end)
-        t, scratch = 0, []
-        for kind, operand in schedule.steps:
+        for t, (kind, operand) in enumerate(schedule.steps):
+            if kind == IN:
+                new(operand, t, next(made))
             if kind != RUN:
                 continue
             node = self.nodes[operand]
-            ends = [next(made) for _ in node.outs]
             taken: dict[Entry, int] = {}
             for source, out in node.pairs:
                 s = storage.get(source, -1)
                 if out not in taken and s >= 0 and until[s] == t and sizes[s] == self.size[out] \
                         and s not in taken.values():
                     taken[out] = s
-            for out, end in zip(node.outs, ends, strict=True):
+            for out in node.outs:
+                end = next(made)
                 if out in taken:
                     storage[out] = taken[out]
                     until[taken[out]] = max(end, t)
@@ -74,34 +85,74 @@ class QuickPeak:
                     new(out, t, end)
             if node.scratch_bytes:
                 scratch.append((t, node.scratch_bytes))
-            t += 1
-        return _peak(born, until, sizes, scratch, t)
+        return _peak(born, until, sizes, scratch, len(schedule))
 
     def _last_uses(self, schedule: Schedule) -> list[int]:
-        """For the inputs, and then for each value in the order in which it is made, the last run that reads it."""
+        """For the inputs, and then for each value in the order in which it is made, the last step that needs it."""
         latest = {entry: k for k, entry in enumerate(self.inputs)}
         last = [-1] * len(self.inputs)
         ends = [k for e, k in latest.items() if e in self.outputs]
-        t = 0
-        seen = set()
-        for kind, operand in schedule.steps:
-            if kind != RUN:
-                continue
-            node = self.nodes[operand]
-            for entry in node.reads:
-                k = latest.get(entry)
-                if k is not None:
-                    last[k] = t
-            for out in node.outs:
-                latest[out] = len(last)
+        leaving: set[Entry] = set()
+        seen: set[Entry] = set()
+        for t, (kind, operand) in enumerate(schedule.steps):
+            if kind == RUN:
+                node = self.nodes[operand]
+                for entry in node.reads:
+                    k = latest.get(entry)
+                    if k is not None:
+                        last[k] = t
+                for out in node.outs:
+                    latest[out] = len(last)
+                    last.append(t)
+                    if out in self.outputs and out not in seen:
+                        seen.add(out)
+                        ends.append(latest[out])
+            elif kind == IN:
+                latest[operand] = len(last)
                 last.append(t)
-                if out in self.outputs and out not in seen:
-                    seen.add(out)
-                    ends.append(latest[out])
-            t += 1
+            elif kind == OUT or operand in leaving:
+                last[latest[operand]] = t
+                (leaving.add if kind == OUT else leaving.discard)(operand)
         for k in ends:
             last[k] = END
         return last
+
+    def _seconds(self, schedule: Schedule) -> float:
+        """Time on a compute stream and two copy streams, each in order, with the waits between them."""
+        compute = leaving = arriving = 0.0
+        left: dict[Entry, float] = {}
+        there: dict[Entry, float] = {}
+        for kind, operand in schedule.steps:
+            if kind == RUN:
+                if there:
+                    for entry in self.nodes[operand].reads:
+                        compute = max(compute, there.pop(entry, 0.0))
+                compute += self.seconds[operand]
+            elif kind == OUT:
+                leaving = max(leaving, compute) + self.machine.copy_out_seconds(self.size[operand])
+                left[operand] = leaving
+            elif kind == IN:
+                arriving = max(arriving, compute) + self.machine.copy_in_seconds(self.size[operand])
+                there[operand] = arriving
+            else:
+                compute = max(compute, left.pop(operand, 0.0))
+        return compute
+
+    def _host_bytes(self, schedule: Schedule) -> int:
+        """The most bytes that are away at one step, counting each from its way out until a reader has met it again."""
+        held = most = 0
+        back: set[Entry] = set()
+        for kind, operand in schedule.steps:
+            if kind == OUT:
+                held += self.size[operand]
+                most = max(most, held)
+            elif kind == IN:
+                back.add(operand)
+            elif kind == RUN and back:
+                for entry in back.intersection(self.nodes[operand].reads):
+                    back.discard(entry)
+                    held -= self.size[entry]
+        return most
 
 
 def _node(graph: Graph, i: int, size: Sequence[int], scratch_bytes: int) -> _Node:

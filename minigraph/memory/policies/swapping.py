@@ -1,0 +1,98 @@
+"""Putting swaps into a schedule: when each copy begins, when its source is released, when it comes back.
+
+Copies go one after the other on each of two streams beside the computation. A source is released where the modelled
+copy has left, so nobody waits; a copy back begins as late as it can and still be in time. Where there is no such
+moment the copy begins as early as possible and the computation waits: the model says for how long.
+"""
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from ...base import Entry
+from ..schedule import DROP, IN, OUT, RUN, Schedule, read_roots
+from .problem import Problem
+
+
+@dataclass(frozen=True)
+class Absence:
+    """The stretch of a schedule in which nobody reads a value: after the step `last` and before the step `back`."""
+
+    entry: Entry
+    last: int
+    back: int
+
+
+def absences(problem: Problem, schedule: Schedule, entries: Collection[Entry]) -> list[Absence]:
+    """For each value that forward makes, backward reads and the schedule never drops: the absence between them."""
+    wanted = set(entries)
+    wanted -= {operand for kind, operand in schedule.steps if kind == DROP}
+    forward = frozenset(problem.forward)
+    last: dict[Entry, int] = {}
+    back: dict[Entry, int] = {}
+    started = False
+    for k, (kind, node) in enumerate(schedule.steps):
+        if kind != RUN:
+            continue
+        started = started or node not in forward
+        for entry in (*read_roots(problem.graph, node), *problem.graph.entries(node)):
+            if entry not in wanted:
+                continue
+            if not started:
+                last[entry] = k
+            elif entry in last:
+                back.setdefault(entry, k)
+    return [Absence(e, last[e], back[e]) for e in last if e in back]
+
+
+def with_swaps(problem: Problem, schedule: Schedule, chosen: Sequence[Absence], eager: bool = False,
+               lead: int | None = None) -> Schedule:
+    """The schedule with the chosen absences spent in host memory.
+
+    `eager` releases each source right after its last reader, and waits for the copy, as vDNN's synchronous layers do.
+    No copy back begins more than `lead` steps before its reader, so that copies which lag behind wait in host memory
+    and not in the arena.
+    """
+    starts = _start_seconds(problem, schedule)
+    releases = _releases(problem, schedule, chosen, starts, eager)
+    before: dict[int, list[tuple[str, Entry]]] = {}
+    after: dict[int, list[tuple[str, Entry]]] = {}
+    next_in = float("inf")
+    for absence in sorted(chosen, key=lambda a: a.back, reverse=True):
+        release = releases[absence.entry]
+        if release >= absence.back:
+            continue
+        deadline = min(starts[absence.back], next_in)
+        next_in = deadline - problem.copy_in_seconds(absence.entry)
+        earliest = release if lead is None else max(release, absence.back - lead)
+        issue = max(bisect_right(starts, next_in) - 1, earliest)
+        after.setdefault(absence.last, []).append((OUT, absence.entry))
+        before.setdefault(release, []).insert(0, (DROP, absence.entry))
+        before.setdefault(min(issue, absence.back), []).append((IN, absence.entry))
+    steps: list[tuple[str, int]] = []
+    for k, step in enumerate(schedule.steps):
+        steps += [*before.get(k, ()), step, *after.get(k, ())]
+    return Schedule(tuple(steps))
+
+
+def _start_seconds(problem: Problem, schedule: Schedule) -> list[float]:
+    """When each step would begin if nothing waited for a copy."""
+    clock, starts = 0.0, []
+    for kind, operand in schedule.steps:
+        starts.append(clock)
+        clock += problem.seconds[operand] if kind == RUN else 0.0
+    return starts
+
+
+def _releases(problem: Problem, schedule: Schedule, chosen: Sequence[Absence], starts: Sequence[float],
+              eager: bool) -> dict[Entry, int]:
+    """The step before which each source is released."""
+    releases: dict[Entry, int] = {}
+    clock = 0.0
+    for absence in sorted(chosen, key=lambda a: a.last):
+        begin = starts[absence.last + 1] if absence.last + 1 < len(starts) else starts[-1]
+        clock = max(clock, begin) + problem.copy_out_seconds(absence.entry)
+        left = absence.last + 1 if eager else max(bisect_left(starts, clock), absence.last + 1)
+        releases[absence.entry] = min(left, len(schedule.steps))
+    return releases

@@ -1,0 +1,42 @@
+"""`vdnn`: Rhu, Gimelshein, Clemons, Zulfiqar and Keckler, "vDNN: Virtualized Deep Neural Networks" (MICRO 2016).
+
+The values that forward layers leave for backward go to host memory as soon as their last forward reader has run, and
+the next layer waits for the copy; they come back one layer ahead of their backward reader. Three forms: what costly
+layers (convolutions) read, everything, and the dynamic choice of the fastest one that fits.
+"""
+from __future__ import annotations
+
+from ...base import Entry
+from ..schedule import Schedule, from_order, read_roots
+from .problem import Candidate, Problem, judge
+from .swapping import absences, with_swaps
+
+LEAD = 4
+"""Steps before its reader at which a value comes back: about one layer of a convolutional network."""
+
+
+def vdnn_all(problem: Problem) -> list[Candidate]:
+    """Every value that backward reads is offloaded."""
+    return judge(problem, [_offloaded(problem, set(problem.saved))])
+
+
+def vdnn_conv(problem: Problem) -> list[Candidate]:
+    """The inputs of costly layers are offloaded."""
+    return judge(problem, [_offloaded(problem, _read_by_costly(problem))])
+
+
+def vdnn(problem: Problem) -> list[Candidate]:
+    """The dynamic form: no offloading, that of costly layers' inputs, or all of it."""
+    return judge(problem, [from_order(problem.order), _offloaded(problem, _read_by_costly(problem)),
+                           _offloaded(problem, set(problem.saved))])
+
+
+def _offloaded(problem: Problem, entries: set[Entry]) -> Schedule:
+    plain = from_order(problem.order)
+    return with_swaps(problem, plain, absences(problem, plain, entries & problem.droppable), eager=True, lead=LEAD)
+
+
+def _read_by_costly(problem: Problem) -> set[Entry]:
+    graph = problem.graph
+    return {entry for node in problem.forward if graph.op[node].recompute == "costly"  # type: ignore[union-attr]
+            for entry in read_roots(graph, node)}

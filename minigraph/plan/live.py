@@ -1,0 +1,104 @@
+"""What is live when: the bytes of a plan's storages over its instructions, for report, timeline and trace.
+
+Instants are -1, the start of the program, and the numbers of the instructions. A storage is a set of buffers that share
+bytes, as views or in place; it counts once, with its aligned size.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base import align
+from .plan import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class Storages:
+    """The device storages of a plan as columns, in the order of their first buffers.
+
+    `bytes` are aligned; a storage is live in [born, dies), where -1 is the start of the program and the number of
+    instructions its end. `classes` are those of the first buffers, `members` the buffers of each storage but its views,
+    by birth.
+    """
+
+    bytes: NDArray[np.int64]
+    born: NDArray[np.int64]
+    dies: NDArray[np.int64]
+    classes: list[str]
+    members: list[list[int]]
+
+    def live_at(self, instant: int) -> list[int]:
+        """Numbers of the storages that are live at an instant."""
+        return np.flatnonzero((self.born <= instant) & (self.dies > instant)).tolist()
+
+
+def device_storages(plan: Plan) -> Storages:
+    """Every storage in device memory."""
+    root, born, dies = storage_lifetimes(plan)
+    device = [arena.space == "device" for arena in plan.arenas]
+    members: dict[int, list[int]] = {b: [] for b, r in enumerate(root.tolist())
+                                     if b == r and device[plan.buffers.arena[b]]}
+    for b, r in enumerate(root.tolist()):
+        if r in members and (b == r or not plan.buffers.view[b]):
+            members[r].append(b)
+    for held in members.values():
+        held.sort(key=plan.buffers.born.__getitem__)
+    first = np.array(list(members), np.int64)
+    sizes = np.array([align(plan.buffers.bytes[b]) for b in members], np.int64)
+    return Storages(sizes, born[first], np.minimum(dies[first], len(plan)),
+                    [plan.buffers.buffer_class[b] for b in members], list(members.values()))
+
+
+def live_bytes(storages: Storages, length: int) -> NDArray[np.int64]:
+    """Live bytes of a plan of `length` instructions: `length + 1` values, that of instant t at index t + 1."""
+    change = np.zeros(length + 2, np.int64)
+    np.add.at(change, storages.born + 1, storages.bytes)
+    np.subtract.at(change, storages.dies + 1, storages.bytes)
+    return np.cumsum(change)[:length + 1]
+
+
+def peak_instant(storages: Storages, length: int) -> int:
+    """The first instant at which most bytes are live."""
+    return int(np.argmax(live_bytes(storages, length))) - 1
+
+
+def member_at(plan: Plan, storages: Storages, storage: int, instant: int) -> int:
+    """The buffer whose value a live storage holds at an instant: the one written last."""
+    held = storages.members[storage]
+    return next((b for b in reversed(held) if plan.buffers.born[b] <= instant), held[0])
+
+
+def storage_lifetimes(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """For each buffer the first buffer of its storage; and for such a first buffer when the storage is born and dies.
+
+    The two ends of a persistent tensor belong together and live throughout: born at -1, dying at the end. Values of
+    other buffers mean nothing.
+    """
+    root = _roots(plan)
+    born, dies = np.array(plan.buffers.born, np.int64), np.array(plan.buffers.dies, np.int64)
+    first, last = born.copy(), dies.copy()
+    np.minimum.at(first, root, born)
+    np.maximum.at(last, root, dies)
+    held = root[[tensor.first for tensor in plan.persistent]]
+    first[held], last[held] = -1, len(plan)
+    return root, first, last
+
+
+def _roots(plan: Plan) -> NDArray[np.int64]:
+    """The first buffer of each buffer's storage, by union of everything that shares."""
+    parent = list(range(len(plan.buffers)))
+
+    def find(b: int) -> int:
+        while parent[b] != b:
+            parent[b] = parent[parent[b]]
+            b = parent[b]
+        return b
+
+    for b, shares in enumerate(plan.buffers.shares):
+        if shares >= 0:
+            parent[find(b)] = find(shares)
+    for tensor in plan.persistent:
+        parent[find(tensor.last)] = find(tensor.first)
+    return np.array([find(b) for b in range(len(parent))], np.int64)
