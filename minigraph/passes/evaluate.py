@@ -1,20 +1,26 @@
 """Judging the finalists of a policy by the passes that carry a schedule out."""
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ..base import MXNetError, OutOfMemoryError, format_bytes
 from ..memory.policies import Candidate
 from ..memory.schedule import Schedule
+from ..plan.live import device_storages, peak_instant
+from ..plan.peak import instruction_name, peak_tensors
 from .apply_schedule import apply_schedule
 from .compilation import Compilation
+from .lower import lower
 from .pack import assign_offsets
 from .share import share
 from .workspace import choose_workspaces
 
 NEVER = 1 << 62
 """Bytes that no budget reaches."""
+_NAMED = 3
+"""Tensors that a refusal names."""
 
 
 def fastest_within(state: Compilation, candidates: Sequence[Candidate], persistent_bytes: int) -> Schedule:
@@ -24,38 +30,74 @@ def fastest_within(state: Compilation, candidates: Sequence[Candidate], persiste
     """
     request = state.request
     if not candidates:
-        raise MXNetError(f"memory={request.memory!r} swaps values out, and the host budget of "
-                         f"{request.host_budget_bytes} bytes has no room for them; give a larger host_budget, or "
-                         f"another policy")
+        raise _no_host_room(state)
     budget = request.budget_bytes
     if budget is None:
         return min(candidates, key=lambda c: (c.peak_bytes, c.seconds)).schedule
-    least: int | None = None
+    least: tuple[int, Schedule] | None = None
     for candidate in sorted(candidates, key=lambda c: (c.seconds, c.peak_bytes)):
         if candidate.peak_bytes <= budget:
             planned = persistent_bytes + packed_bytes(state, candidate.schedule)
             if planned <= budget:
                 return candidate.schedule
-            least = planned if least is None else min(least, planned)
+            least = _smaller(least, planned, candidate.schedule)
     for candidate in sorted(candidates, key=lambda c: c.peak_bytes):
-        if least is not None and candidate.peak_bytes >= least:
+        if least is not None and candidate.peak_bytes >= least[0]:
             break
         planned = persistent_bytes + packed_bytes(state, candidate.schedule)
-        least = planned if least is None else min(least, planned)
+        least = _smaller(least, planned, candidate.schedule)
     assert least is not None
-    raise OutOfMemoryError(
+    if least[0] >= NEVER:
+        raise _no_host_room(state)
+    raise _refusal(state, *least, persistent_bytes)
+
+
+def _no_host_room(state: Compilation) -> MXNetError:
+    return MXNetError(f"memory={state.request.memory!r} swaps values out, and the host budget of "
+                      f"{state.request.host_budget_bytes} bytes has no room for them; give a larger host_budget, or "
+                      f"another policy")
+
+
+def _smaller(least: tuple[int, Schedule] | None, planned: int, schedule: Schedule) -> tuple[int, Schedule]:
+    return (planned, schedule) if least is None or planned < least[0] else least
+
+
+def _refusal(state: Compilation, least: int, schedule: Schedule, persistent_bytes: int) -> OutOfMemoryError:
+    """The error that names the least budget, what forces it, and what to do."""
+    request, budget = state.request, state.request.budget_bytes
+    assert budget is not None
+    return OutOfMemoryError(
         f"a budget of {budget} bytes ({format_bytes(budget)}) is too small for `{request.program}` with "
         f"memory={request.memory!r}: the least that it can do with is {least} bytes ({format_bytes(least)}), of "
-        f"which {persistent_bytes} are parameters, states and gradients; give that much, a smaller batch or another "
-        f"policy", least, budget)
+        f"which {persistent_bytes} are parameters, states and gradients; {_what_forces(state, schedule)}; give that "
+        f"much, a smaller batch or another policy", least, budget)
+
+
+def _what_forces(state: Compilation, schedule: Schedule) -> str:
+    """The instruction at a schedule's peak, and the largest tensors that are live there."""
+    trial = _carried_out(replace(state, layout=copy.deepcopy(state.layout)), schedule)
+    lower(trial)
+    assert trial.plan is not None
+    plan, storages = trial.plan, device_storages(trial.plan)
+    peak = peak_instant(storages, len(plan))
+    named = [f"{t.name} ({format_bytes(t.bytes)}, {t.buffer_class} of {t.layer})"
+             for t in peak_tensors(plan, storages, peak, _NAMED)]
+    where = f"its peak is at instruction {peak}, {instruction_name(plan, peak)}"
+    return f"{where}, where the largest are {', '.join(named)}"
 
 
 def packed_bytes(state: Compilation, schedule: Schedule) -> int:
     """Bytes of the transient arena that a schedule comes to; more than any budget where the host's does not suffice."""
+    trial = _carried_out(state, schedule)
+    assert trial.transient_bytes is not None
+    return trial.transient_bytes if trial.host_bytes <= state.request.host_budget_bytes else NEVER
+
+
+def _carried_out(state: Compilation, schedule: Schedule) -> Compilation:
+    """A copy of the compilation in which the passes up to packing have carried a schedule out."""
     trial = replace(state, schedule=schedule, seconds={})
     apply_schedule(trial)
     share(trial)
     choose_workspaces(trial)
     assign_offsets(trial)
-    assert trial.transient_bytes is not None
-    return trial.transient_bytes if trial.host_bytes <= state.request.host_budget_bytes else NEVER
+    return trial

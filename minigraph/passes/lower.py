@@ -1,8 +1,6 @@
 """lower: graph, schedule, sharing and offsets become a Plan; nothing is decided here any more."""
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 
 from ..base import Entry
@@ -20,6 +18,7 @@ from ..plan.plan import (
     Plan,
 )
 from .compilation import Compilation
+from .fingerprint import fingerprint
 
 PERSISTENT_ARENA, TRANSIENT_ARENA, SWAP_ARENA = 0, 1, 2
 _UINT8 = np.dtype(np.uint8)
@@ -69,7 +68,7 @@ class _Lowering:
         outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
         return Plan(state.request.program, state.request.memory, tuple(arenas), self.buffers, self.code,
                     self._persistent(), self._inputs(), outputs, self._ranges(),
-                    fingerprint(graph, state.request.program, state.request.memory), figures,
+                    fingerprint(state.symbol_graph, state.request), figures,
                     parameters=state.parameters, without_gradient=state.without_gradient)
 
     def _declare_persistent(self) -> None:
@@ -202,13 +201,3 @@ class _Lowering:
         backward = [self.starts[node] for node in self.running if self.graph.phase[node] != FORWARD]
         forward = min(backward, default=end)
         return {"forward": (0, forward), "backward": (forward, end)}
-
-
-def fingerprint(graph: Graph, program: str, memory: str) -> str:
-    """A digest of everything a plan depends on: topology, params, shapes, dtypes, variables, program and mode."""
-    digest = hashlib.sha256(f"{program} {memory} {graph.outputs} {graph.output_names}".encode())
-    for i, op in enumerate(graph.op):
-        kind = graph.variable_class.get(i) if op is None else op.name
-        types = [(graph.shape[e], str(graph.dtype[e])) for e in graph.entries(i)]
-        digest.update(f"{kind} {graph.name[i]} {graph.params[i]} {graph.inputs[i]} {types}\n".encode())
-    return digest.hexdigest()

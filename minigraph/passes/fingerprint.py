@@ -1,0 +1,44 @@
+"""The fingerprint of a program: what a saved plan was made from, computed without compiling anything."""
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from ..graph import UPDATE, Graph, GraphBuilder
+from ..ops.control import control_size
+from .compilation import CONTROL, Request, Updater
+
+
+def fingerprint(symbol_graph: Graph, request: Request) -> str:
+    """A digest of the bound graph and of all that decides what a program computes: the program, gradient requests,
+    inputs, the optimizer's form, and the device's ways to compute.
+
+    Memory mode, budget and machine are no part of it: they change where bytes lie, and no result, so a plan made for
+    any of them serves. Hyperparameters that are filled in before each step, such as rates, are no part either.
+    """
+    graph = symbol_graph
+    requests = sorted(request.requests.items())
+    algorithms = request.algorithms
+    digest = hashlib.sha256(f"{request.program} {requests} {sorted(request.inputs)} {sorted(request.skip)} "
+                            f"{getattr(algorithms, '__module__', None)} {getattr(algorithms, '__qualname__', None)} "
+                            f"{graph.outputs} {graph.output_names}\n".encode())
+    for i, op in enumerate(graph.op):
+        kind = graph.variable_class.get(i) if op is None else op.name
+        types = [(graph.shape[e], str(graph.dtype[e])) for e in graph.entries(i)]
+        digest.update(f"{kind} {graph.name[i]} {graph.params[i]} {graph.inputs[i]} {types}\n".encode())
+    if request.updater is not None and request.program in ("step", "update"):
+        digest.update(_form(request.updater).encode())
+    return digest.hexdigest()
+
+
+def _form(updater: Updater) -> str:
+    """What an optimizer adds to a graph, shown by its update of one small parameter."""
+    b = GraphBuilder(Graph(), UPDATE)
+    control = b.variable(CONTROL, (control_size(1),), np.float32, "input")
+    scale = b.variable("scale", (1,), np.float32, "input") if updater.clips_global_norm else None
+    weight, gradient, *states = (b.variable(name, (1,), np.float32, "state")
+                                 for name in ("weight", "gradient", *updater.state_names()))
+    updater.add_update(b, 0, weight, gradient, states, control, scale)
+    added = [(op.name, b.graph.params[i], b.graph.inputs[i]) for i, op in enumerate(b.graph.op) if op is not None]
+    return f"{updater.clips_global_norm} {updater.state_names()} {added}"
