@@ -15,9 +15,10 @@ from .base import MXNetError
 from .formats.optimizer_states import Key, OptimizerStates
 from .ndarray import NDArray
 from .optimizer_base import Optimizer, as_tuple, create, register
+from .optimizer_more import AdaDelta, AdaGrad, Adamax, Ftrl, Nadam, RMSProp, Signum
 
-__all__ = ["NAG", "SGD", "Adam", "Optimizer", "Test", "Updater", "create", "fill_states", "get_updater",
-           "register"]
+__all__ = ["NAG", "SGD", "AdaDelta", "AdaGrad", "Adam", "Adamax", "Ftrl", "Nadam", "Optimizer", "RMSProp",
+           "Signum", "Test", "Updater", "create", "fill_states", "get_updater", "register"]
 
 
 @register

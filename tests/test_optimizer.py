@@ -317,7 +317,7 @@ def test_default_rates_are_those_of_each_rule():
 
 def test_optimizers_are_created_by_name_in_any_case():
     assert isinstance(mx.optimizer.create("SGD"), mx.optimizer.SGD)
-    with pytest.raises(ValueError, match="Cannot find optimizer nosuch; known are adam, nag, sgd, test"):
+    with pytest.raises(ValueError, match="Cannot find optimizer nosuch; known are adadelta, adagrad, adam, .*, test"):
         mx.optimizer.create("nosuch")
 
 

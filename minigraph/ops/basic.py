@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -194,6 +194,9 @@ class Constant(Op):
     def infer_dtype(self, p: ConstantParams, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
         return [], [dtype_of(p.dtype)]
+
+    def completed(self, p: ConstantParams, outs: Sequence[tuple[int, ...]]) -> ConstantParams:
+        return replace(p, shape=outs[0])
 
     def compute(self, p: ConstantParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         outs[0].fill(self.value)

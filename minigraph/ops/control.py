@@ -5,14 +5,14 @@ integers kept as their bit patterns.
 
     word 0, 1   seed, low and high 32 bits          word 5   clip_gradient (by value; < 0 is off)
     word 2      step number (modulo 2**32)          word 6   clip_global_norm (<= 0 is off)
-    word 3      unused                              word 7   unused
+    word 3      unused                              word 7   number of the update (Nadam)
     word 4      rescale_grad                        then, for parameter i: lr at 8 + 2 i, wd at 9 + 2 i
 """
 from __future__ import annotations
 
 import numpy as np
 
-SEED, STEP, RESCALE, CLIP, GLOBAL_NORM, FIRST_RATE = 0, 2, 4, 5, 6, 8
+SEED, STEP, RESCALE, CLIP, GLOBAL_NORM, UPDATE_COUNT, FIRST_RATE = 0, 2, 4, 5, 6, 7, 8
 
 
 def control_size(num_parameters: int) -> int:

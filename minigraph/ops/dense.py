@@ -69,8 +69,9 @@ class FullyConnected(Op):
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         data, weight, *bias = ins
+        target, data = _batches(outs[0], data)
         for s in chunks(len(data), MAX_CHUNK):
-            out = _rows(outs[0][s], p.num_hidden)
+            out = _rows(target[s], p.num_hidden)
             np.matmul(_rows(data[s], weight.shape[1]), weight.T, out=out)
             if bias:
                 np.add(out, bias[0], out=out)
@@ -87,12 +88,24 @@ class FullyConnected(Op):
                 Sample({"num_hidden": 3, "no_bias": True}, ((5, 2, 3), (3, 6))),
                 Sample({"num_hidden": 2, "flatten": False}, ((2, 3, 4), (2, 4), (2,))),
                 Sample({"num_hidden": 1}, ((1, 1), (1, 1), (1,))),
+                Sample({"num_hidden": 2}, ((3,), (2, 1), (2,))),
+                Sample({"num_hidden": 2, "flatten": False}, ((130,), (2, 130), (2,))),
                 Sample({"num_hidden": 2}, ((130, 3), (2, 3), (2,))))
 
 
 def _rows(tensor: np.ndarray, width: int) -> np.ndarray:
     """A contiguous tensor as a matrix of rows of `width`, as a view."""
     return tensor.reshape(tensor.size // width if width else len(tensor), width)
+
+
+def _batches(out: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An output, or its gradient, and data with their batch axes; one row of features alone has none."""
+    return (out[None], data[None]) if out.ndim == 1 else (out, data)
+
+
+def _rows_of(grad: Any) -> int:
+    """Rows of the batch of an output gradient."""
+    return grad.shape[0] if len(grad.shape) > 1 else 1
 
 
 def _features(p: FullyConnectedParams, data: PartialShape) -> int | None:
@@ -148,9 +161,10 @@ class _FullyConnectedBackwardData(_FullyConnectedBackward):
         return ("out_grad", "weight", "data")
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
-        grad, weight, _ = ins
+        weight = ins[1]
+        grad, target = _batches(ins[0], outs[0])
         for s in chunks(len(grad), MAX_CHUNK):
-            np.matmul(_rows(grad[s], p.num_hidden), weight, out=_rows(outs[0][s], weight.shape[1]))
+            np.matmul(_rows(grad[s], p.num_hidden), weight, out=_rows(target[s], weight.shape[1]))
 
     def split(self, p: Any) -> tuple[int, ...]:
         return (0,)
@@ -166,9 +180,9 @@ class _FullyConnectedBackwardWeight(_FullyConnectedBackward):
         return ("out_grad", "data", "weight")
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
-        grad, data, _ = ins
         out, = outs
-        term = work.array(out.shape if len(data) > MAX_CHUNK else (0,), out.dtype)
+        term = work.array(out.shape if _rows_of(ins[0]) > MAX_CHUNK else (0,), out.dtype)
+        grad, data = _batches(*ins[:2])
         out.fill(0)
         for s in chunks(len(data), MAX_CHUNK):
             left, right = _rows(grad[s], p.num_hidden).T, _rows(data[s], out.shape[1])
@@ -179,7 +193,7 @@ class _FullyConnectedBackwardWeight(_FullyConnectedBackward):
                 np.add(out, term, out=out)
 
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        shape: Shape = outs[0].shape if ins[1].shape[0] > MAX_CHUNK else (0,)
+        shape: Shape = outs[0].shape if _rows_of(ins[0]) > MAX_CHUNK else (0,)
         return (Algorithm(workspace_bytes=Workspace.bytes_for((shape, outs[0].dtype))),)
 
 
@@ -197,7 +211,7 @@ class _FullyConnectedBackwardBias(Op):
         return list(ins), [features]
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
-        grad, (out,) = ins[0], outs
+        grad, (out,) = np.atleast_2d(ins[0]), outs
         term = work.array(out.shape, out.dtype)
         out.fill(0)
         for s in chunks(len(grad), MAX_CHUNK):

@@ -78,6 +78,8 @@ class Op:
     Params: ClassVar[type] = NoParams
     recompute: ClassVar[str] = "costly"
     """How dear a second execution is to a policy: "cheap", "costly", or "never" (it must not run twice)."""
+    transfer: ClassVar[str | None] = None
+    """For framework ops that move a value instead of computing: "out", "release", "in" or "arrive"."""
 
     # -- front end ---------------------------------------------------------------------------------------------
     def inputs(self, p: Any) -> tuple[str, ...]:
@@ -122,6 +124,10 @@ class Op:
         return [t or known for t in ins], [t or known for t in outs]
 
     # -- graph -------------------------------------------------------------------------------------------------
+    def completed(self, p: Any, outs: Sequence[tuple[int, ...]]) -> Any:
+        """The parameters once all shapes are known: dimensions that they leave to inference are those of `outs`."""
+        return p
+
     def expand(self, b: Builder, p: Any, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
         """The op as graph nodes in training or evaluation: one entry an output. The default is one node of itself.
 

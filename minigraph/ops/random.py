@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -230,6 +230,9 @@ class SampleOp(Op):
     def infer_dtype(self, p: Any, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
         return [np.dtype(np.float32)] * len(ins), [dtype_of(p.dtype)]
+
+    def completed(self, p: Any, outs: Sequence[tuple[int, ...]]) -> Any:
+        return replace(p, shape=outs[0])
 
     def expand(self, b: Builder, p: Any, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
         return b.node(self.keyed, [b.random_key()], **vars(p), ordinal=b.next_random_ordinal())

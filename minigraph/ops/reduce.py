@@ -110,7 +110,7 @@ def reduced_axes(p: ReduceParams, rank: int) -> Shape:
 class Reduction(Op):
     """Base of reductions; reducing every axis without keepdims gives shape (1,)."""
 
-    Params = ReduceParams
+    Params: ClassVar[type] = ReduceParams
     recompute = "cheap"
     smooth: ClassVar[bool] = True
 
@@ -176,7 +176,7 @@ class Mean(Sum):
 class BackwardLike(Op):
     """Base: an output of the shape of input 1, `data`, of which only the shape is read."""
 
-    Params = ReduceParams
+    Params: ClassVar[type] = ReduceParams
     recompute = "cheap"
 
     def inputs(self, p: Any) -> tuple[str, ...]:

@@ -112,7 +112,11 @@ class SoftmaxBase(Op):
 
 @register
 class Softmax(SoftmaxBase):
-    """exp(data) / sum(exp(data)) along an axis."""
+    """exp(data) / sum(exp(data)) along an axis.
+
+    A probability too small for the dtype is 0 and its logarithm -inf, with NaN in the gradient: for a loss take
+    log_softmax, softmax_cross_entropy or SoftmaxOutput, which are exact at any logits.
+    """
 
     name = "softmax"
     Params = SoftmaxParams
