@@ -22,31 +22,41 @@ if TYPE_CHECKING:
         module,
         ndarray,
         optimizer,
+        plan,
         random,
+        rnn,
         symbol,
     )
     from . import initializer as init
     from . import module as mod
+    from . import monitor as mon
     from . import ndarray as nd
     from . import symbol as sym
+    from . import visualization as viz
     from .base import MXNetError
     from .context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
+    from .custom import REQUIRED, Op, param, register
+    from .monitor import Monitor
     from .symbol import naming as name
     from .symbol.attribute import AttrScope
 
-_MODULES = {"callback": "callback", "init": "initializer", "initializer": "initializer", "io": "io",
-            "kv": "kvstore", "kvstore": "kvstore", "lr_scheduler": "lr_scheduler", "metric": "metric",
-            "mod": "module", "model": "model", "module": "module", "name": "symbol.naming", "nd": "ndarray",
-            "ndarray": "ndarray", "opt": "optimizer", "optimizer": "optimizer", "random": "random",
-            "rnd": "random", "sym": "symbol", "symbol": "symbol"}
+_MODULES = {"base": "base", "callback": "callback", "context": "context", "executor": "executor",
+            "init": "initializer", "initializer": "initializer", "io": "io", "kv": "kvstore", "kvstore": "kvstore",
+            "lr_scheduler": "lr_scheduler", "metric": "metric", "mod": "module", "model": "model",
+            "module": "module", "mon": "monitor", "monitor": "monitor", "name": "symbol.naming", "nd": "ndarray",
+            "ndarray": "ndarray", "opt": "optimizer", "optimizer": "optimizer", "plan": "plan",
+            "profiler": "profiler", "random": "random", "rnd": "random", "rnn": "rnn", "sym": "symbol",
+            "symbol": "symbol", "test_utils": "test_utils", "visualization": "visualization", "viz": "visualization"}
 """Module behind each name."""
 _OBJECTS = {"AttrScope": "symbol.attribute", "Context": "context", "MXNetError": "base", "cpu": "context",
-            "cpu_pinned": "context", "current_context": "context", "gpu": "context", "num_gpus": "context"}
+            "cpu_pinned": "context", "current_context": "context", "gpu": "context", "num_gpus": "context",
+            "Monitor": "monitor", "Op": "custom", "REQUIRED": "custom", "param": "custom", "register": "custom"}
 """Module that defines each object."""
 
-__all__ = ["AttrScope", "Context", "MXNetError", "__version__", "callback", "cpu", "cpu_pinned",
-           "current_context", "gpu", "init", "initializer", "io", "kvstore", "lr_scheduler", "metric", "mod",
-           "model", "module", "name", "nd", "ndarray", "num_gpus", "optimizer", "random", "sym", "symbol"]
+__all__ = ["REQUIRED", "AttrScope", "Context", "MXNetError", "Monitor", "Op", "__version__", "callback", "cpu",
+           "cpu_pinned", "current_context", "gpu", "init", "initializer", "io", "kvstore", "lr_scheduler", "metric",
+           "mod", "model", "module", "mon", "monitor", "name", "nd", "ndarray", "num_gpus", "optimizer", "param",
+           "plan", "profiler", "random", "register", "rnn", "sym", "symbol", "test_utils", "visualization", "viz"]
 
 
 def __getattr__(name: str) -> Any:

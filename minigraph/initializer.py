@@ -322,6 +322,63 @@ class LSTMBias(Initializer):
     _init_bias = _init_weight  # so that it also works without an `__init__` attribute
 
 
+_FUSED_GATES = {"rnn_relu": 1, "rnn_tanh": 1, "lstm": 4, "gru": 3}
+
+
+def fused_size(features: int, num_hidden: int, num_layers: int, mode: str, bidirectional: bool) -> int:
+    """Elements of the parameter vector of the operator RNN for inputs of so many features."""
+    rows, directions = _FUSED_GATES[mode] * num_hidden, 2 if bidirectional else 1
+    return rows * directions * (features + (num_layers - 1) * num_hidden * directions + num_layers * (num_hidden + 2))
+
+
+def fused_pieces(vector: np.ndarray, num_hidden: int, num_layers: int, mode: str,
+                 bidirectional: bool) -> dict[str, np.ndarray]:
+    """Views of the weights and biases in the operator's vector, by names such as `l0_i2h_weight`, `r1_h2h_bias`."""
+    rows, sides = _FUSED_GATES[mode] * num_hidden, ("l", "r") if bidirectional else ("l",)
+    rest = fused_size(0, num_hidden, num_layers, mode, bidirectional)
+    features = (vector.size - rest) // (rows * len(sides))
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{side}{layer}_{group}_weight": (rows, num_hidden if group == "h2h" else width)
+        for layer in range(num_layers) for width in [num_hidden * len(sides) if layer else features]
+        for side in sides for group in ("i2h", "h2h")}
+    shapes.update({name.replace("weight", "bias"): (rows,) for name in list(shapes)})
+    pieces, at = {}, 0
+    for name, shape in shapes.items():
+        pieces[name] = vector[at:at + prod(shape)].reshape(shape)
+        at += prod(shape)
+    if at != vector.size:
+        raise MXNetError(f"{vector.size} elements fit no {num_layers} layers of {num_hidden} units ({mode})")
+    return pieces
+
+
+@register
+class FusedRNN(Initializer):
+    """The parameter vector of the operator RNN: `init` (default: the initializer that was asked first) for each
+    weight, zeros for the biases, and `forget_bias` for the forget gates of lstm."""
+
+    def __init__(self, init: str | Initializer | None, num_hidden: int, num_layers: int, mode: str,
+                 bidirectional: bool = False, forget_bias: float = 1.0) -> None:
+        chosen = init.dumps() if isinstance(init, Initializer) else init
+        super().__init__(init=chosen, num_hidden=num_hidden, num_layers=num_layers, mode=mode,
+                         bidirectional=bidirectional, forget_bias=forget_bias)
+        self._init = None if init is None else create(init)
+        self._form = num_hidden, num_layers, mode, bidirectional
+        self._forget_bias = forget_bias if mode == "lstm" else 0.0
+
+    def _init_weight(self, name: str, arr: NDArray) -> None:
+        vector: np.ndarray = np.zeros(arr.shape, arr.dtype)
+        num_hidden = self._form[0]
+        chosen = self._init or getattr(name, "global_init", None) or Uniform()
+        for piece_name, piece in fused_pieces(vector, *self._form).items():
+            if piece_name.endswith("weight"):
+                value = ndarray.zeros(piece.shape)
+                chosen(InitDesc(piece_name), value)
+                piece[:] = value.asnumpy()
+            elif "i2h" in piece_name:
+                piece[num_hidden:2 * num_hidden] = self._forget_bias
+        arr[:] = vector
+
+
 class Load:
     """Values from a .params file or a dict, by name without "arg:" or "aux:"; else `default_init` is asked.
 

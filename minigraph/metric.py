@@ -20,7 +20,7 @@ from .metric_base import pairs as _pairs
 from .metric_base import read as _read
 from .ndarray import NDArray
 
-__all__ = ["F1", "MAE", "MSE", "RMSE", "Accuracy", "CompositeEvalMetric", "CrossEntropy", "CustomMetric",
+__all__ = ["F1", "MAE", "MCC", "MSE", "RMSE", "Accuracy", "CompositeEvalMetric", "CrossEntropy", "CustomMetric",
            "EvalMetric", "Loss", "NegativeLogLikelihood", "PearsonCorrelation", "Perplexity", "TopKAccuracy",
            "alias", "check_label_shapes", "create", "np", "register"]
 
@@ -178,55 +178,86 @@ class RMSE(_BatchError):
         return sqrt((difference**2).mean())
 
 
-@register
-class F1(EvalMetric):
-    """F1 of class 1 against 0 from predictions (N, 2): "macro" averages over batches, "micro" pools."""
+class _Binary(EvalMetric):
+    """A figure of class 1 against 0 from predictions (N, 2): "macro" averages over batches, "micro" pools."""
 
-    def __init__(self, name: str = "f1", average: str = "macro", **names: Any) -> None:
+    def __init__(self, name: str, average: str, **names: Any) -> None:
         if average not in ("macro", "micro"):
             raise ValueError(f"average must be 'macro' or 'micro', got {average!r}")
         self.average = average
         super().__init__(name, average=average, has_global_stats=True, **names)
 
+    def figure(self, counts: _np.ndarray) -> float:
+        """The figure from true positives, false positives, false negatives and true negatives."""
+        raise NotImplementedError(f"{type(self).__name__} must define figure")
+
     def reset(self) -> None:
         """Forget everything."""
         super().reset()
-        self._counts = _np.zeros(3)  # true positives, false positives, false negatives
-        self._global_counts = _np.zeros(3)
+        self._counts = _np.zeros(4)
+        self._global_counts = _np.zeros(4)
 
     def reset_local(self) -> None:
         """Restart the local sums and counts."""
         super().reset_local()
-        self._counts = _np.zeros(3)
+        self._counts = _np.zeros(4)
 
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch."""
-        batch = _np.zeros(3)
+        batch = _np.zeros(4)
         for label, pred in _pairs(labels, preds):
-            batch += _binary_counts(label, pred)
+            batch += _binary_counts(label, pred, type(self).__name__)
         if self.average == "macro":
-            self._add(_f1(batch), 1)
+            self._add(self.figure(batch), 1)
             return
         self._counts += batch
         self._global_counts += batch
-        self.sum_metric, self.num_inst = _f1(self._counts), 1
-        self.global_sum_metric, self.global_num_inst = _f1(self._global_counts), 1
+        self.sum_metric, self.num_inst = self.figure(self._counts), 1
+        self.global_sum_metric, self.global_num_inst = self.figure(self._global_counts), 1
 
 
-def _binary_counts(label: _np.ndarray, pred: _np.ndarray) -> _np.ndarray:
-    """True positives, false positives, false negatives of one output."""
+@register
+class F1(_Binary):
+    """2 tp / (2 tp + fp + fn), 0 when there is nothing positive; predictions (N, 2) of classes 0 and 1.
+
+    `average` "macro" averages over batches, "micro" pools.
+    """
+
+    def __init__(self, name: str = "f1", average: str = "macro", **names: Any) -> None:
+        super().__init__(name, average, **names)
+
+    def figure(self, counts: _np.ndarray) -> float:
+        """F1."""
+        tp, fp, fn, _ = counts
+        return float(2 * tp / (2 * tp + fp + fn)) if tp else 0.0
+
+
+@register
+class MCC(_Binary):
+    """Matthews' correlation coefficient (Matthews 1975), -1 to 1, of predictions (N, 2) of classes 0 and 1.
+
+    It is 0 where a whole row or column of the table of counts is empty. `average` as of F1.
+    """
+
+    def __init__(self, name: str = "mcc", average: str = "macro", **names: Any) -> None:
+        super().__init__(name, average, **names)
+
+    def figure(self, counts: _np.ndarray) -> float:
+        """(tp tn - fp fn) / sqrt((tp + fp) (tp + fn) (tn + fp) (tn + fn))."""
+        tp, fp, fn, tn = counts
+        product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
+        return float((tp * tn - fp * fn) / sqrt(product)) if product else 0.0
+
+
+def _binary_counts(label: _np.ndarray, pred: _np.ndarray, name: str) -> _np.ndarray:
+    """True positives, false positives, false negatives and true negatives of one output."""
     truth = label.ravel().astype(_np.int64)
     guess = pred.argmax(1)
     check_label_shapes(truth, guess, shape=True)
     if not set(_np.unique(truth)) <= {0, 1}:
-        raise ValueError(f"F1 is for two classes, 0 and 1; the labels are {_np.unique(truth).tolist()}")
-    return _np.array([(truth & guess).sum(), ((1 - truth) & guess).sum(), (truth & (1 - guess)).sum()], float)
-
-
-def _f1(counts: _np.ndarray) -> float:
-    """2 tp / (2 tp + fp + fn), 0 when there is nothing positive."""
-    tp, fp, fn = counts
-    return float(2 * tp / (2 * tp + fp + fn)) if tp else 0.0
+        raise ValueError(f"{name} is for two classes, 0 and 1; the labels are {_np.unique(truth).tolist()}")
+    return _np.array([(truth & guess).sum(), ((1 - truth) & guess).sum(), (truth & (1 - guess)).sum(),
+                      ((1 - truth) & (1 - guess)).sum()], float)
 
 
 @register

@@ -4,8 +4,10 @@ Every file is written whole or not at all.
 """
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from . import ndarray, symbol
 from .base import MXNetError
@@ -13,8 +15,11 @@ from .callback import BatchEndParam
 from .ndarray import NDArray
 from .symbol.symbol import Symbol
 
-__all__ = ["BatchEndParam", "load_checkpoint", "load_params", "params_file", "save_checkpoint", "save_params",
-           "split_params", "symbol_file"]
+if TYPE_CHECKING:
+    from .feedforward import FeedForward
+
+__all__ = ["BatchEndParam", "FeedForward", "load_checkpoint", "load_params", "params_file", "save_checkpoint",
+           "save_params", "split_params", "symbol_file"]
 
 Params = dict[str, NDArray]
 
@@ -70,3 +75,10 @@ def split_params(fname: str) -> tuple[Params, Params]:
 def load_checkpoint(prefix: str, epoch: int) -> tuple[Symbol, Params, Params]:
     """(symbol, arguments, auxiliary states) of a checkpoint."""
     return symbol.load(symbol_file(prefix)), *load_params(prefix, epoch)
+
+
+def __getattr__(name: str) -> Any:
+    """FeedForward, which is built on modules, and these on this file."""
+    if name == "FeedForward":
+        return importlib.import_module(".feedforward", __package__).FeedForward
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,12 @@
 """Module: a network with its parameters, its optimizer and its executors, under MXNet's interface."""
 from __future__ import annotations
 
+import importlib
 import logging
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import kvstore as kvstore_module
 from . import model, module_support
@@ -19,7 +20,10 @@ from .module_base import DEFAULT_INITIALIZER, SGD_DEFAULTS, BaseModule, Params, 
 from .ndarray import NDArray
 from .optimizer import Updater
 
-__all__ = ["BaseModule", "Module"]
+if TYPE_CHECKING:
+    from .bucketing import BucketingModule
+
+__all__ = ["BaseModule", "BucketingModule", "Module"]
 
 MAX_SHAPES = 16
 """Executors for different input shapes that a module keeps; the one used longest ago is let go first."""
@@ -28,16 +32,18 @@ MAX_SHAPES = 16
 class Module(BaseModule):
     """A symbol whose arguments are data, labels, and parameters that it keeps and trains.
 
-    `memory` is a memory mode, `verify=False` skips the proof of each plan, and `poison=True` runs with NaN in
-    all bytes that nobody may read. One context only. Outputs are handles that show the last run's values
-    until something else runs.
+    `memory`, `budget` and `machine` are those of Executor, `verify=False` skips the proof of each plan, and
+    `poison=True` runs with NaN in all bytes that nobody may read. One context only. Outputs are handles that show the
+    last run's values until something else runs.
     """
 
     def __init__(self, symbol: Any, data_names: Sequence[str] | None = ("data",),
                  label_names: Sequence[str] | None = ("softmax_label",), logger: Any = logging,
                  context: Context | Sequence[Context] | None = None, work_load_list: Any = None,
                  fixed_param_names: Sequence[str] | None = None, state_names: Sequence[str] | None = None,
-                 group2ctxs: Any = None, compression_params: Any = None, *, memory: str = "plain",
+                 group2ctxs: Any = None, compression_params: Any = None, *, memory: str | None = None,
+                 budget: int | str | None = None, host_budget: int | str | None = None, disk: str | None = None,
+                 machine: str = "cpu",
                  verify: bool = True, poison: bool = False) -> None:
         super().__init__(logger)
         for name, value in (("group2ctxs", group2ctxs), ("compression_params", compression_params),
@@ -47,7 +53,9 @@ class Module(BaseModule):
                                  f"keeps no states between batches; leave it out")
         self._symbol = symbol
         self._context = module_support.one_context(context)
-        self._options: dict[str, Any] = {"memory": memory, "verify": verify, "poison": poison}
+        self._options: dict[str, Any] = {"memory": memory, "budget": budget, "host_budget": host_budget,
+                                         "disk": disk, "machine": machine, "verify": verify,
+                                         "poison": poison}
         self._data_names = list(data_names or ())
         self._label_names = list(label_names or ())
         self._fixed = frozenset(fixed_param_names or ())
@@ -238,14 +246,6 @@ class Module(BaseModule):
         self.params_initialized = True
         self._executor.group.broken = None
 
-    def save_params(self, fname: str) -> None:
-        """Write all parameters to a .params file."""
-        model.save_params(fname, *self.get_params())
-
-    def load_params(self, fname: str) -> None:
-        """Set all parameters from a .params file."""
-        self.set_params(*model.split_params(fname))
-
     # -- optimizer -------------------------------------------------------------------------------------------
     def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd",
                        optimizer_params: Any = SGD_DEFAULTS, force_init: bool = False) -> None:
@@ -394,3 +394,9 @@ class Module(BaseModule):
         mon.install(self._executor)
         self._monitored = True
 
+
+def __getattr__(name: str) -> Any:
+    """BucketingModule, which is built on Module."""
+    if name == "BucketingModule":
+        return importlib.import_module(".bucketing", __package__).BucketingModule
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

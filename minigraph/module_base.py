@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import metric as metric_module
-from . import ndarray
+from . import model, ndarray
 from .callback import BatchEndParam
 from .initializer import Uniform
 from .io_base import DataBatch, DataDesc, DataIter
@@ -114,6 +114,14 @@ class BaseModule:
                    force_init: bool = True, allow_extra: bool = False) -> None:
         """Set parameters by name; with `allow_missing` the others stay as they are."""
         self.init_params(None, arg_params, aux_params, allow_missing, force_init, allow_extra)
+
+    def save_params(self, fname: str) -> None:
+        """Write all parameters to a .params file, or to one that ends in .safetensors."""
+        model.save_params(fname, *self.get_params())
+
+    def load_params(self, fname: str) -> None:
+        """Set all parameters from such a file."""
+        self.set_params(*model.split_params(fname))
 
     def fit(self, train_data: DataIter, eval_data: DataIter | None = None, eval_metric: Any = "acc",
             epoch_end_callback: Any = None, batch_end_callback: Any = None, kvstore: Any = "local",

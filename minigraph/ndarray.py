@@ -18,7 +18,7 @@ import numpy as np
 from . import random
 from .base import MXNetError, Shape, dtype_of
 from .context import Context
-from .formats import params
+from .formats import params, safetensors
 from .formats.atomic import write_atomically
 from .storage import (
     HostStorage,
@@ -364,7 +364,10 @@ def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = Tr
 
 
 def save(fname: str | os.PathLike, data: NDArray | Sequence[NDArray] | Mapping[str, NDArray]) -> None:
-    """Write one array, a list or a dict as MXNet's .params; an old file stays whole if writing fails."""
+    """Write one array, a list or a dict as MXNet's .params, or a dict as safetensors if `fname` ends so.
+
+    An old file stays whole if writing fails.
+    """
     if isinstance(data, NDArray):
         data = [data]
     values: list | dict
@@ -372,14 +375,24 @@ def save(fname: str | os.PathLike, data: NDArray | Sequence[NDArray] | Mapping[s
         values = {name: each.storage.read() for name, each in data.items()}
     else:
         values = [each.storage.read() for each in data]
-    write_atomically(fname, params.dumps(values))
+    written = safetensors.dumps(values) if _is_safetensors(fname) else params.dumps(values)  # type: ignore[arg-type]
+    write_atomically(fname, written)
+
+
+def _is_safetensors(fname: str | os.PathLike) -> bool:
+    return os.fspath(fname).endswith(".safetensors")
 
 
 def load(fname: str | os.PathLike) -> list[NDArray] | dict[str, NDArray]:
-    """The list or dict of a .params file; MXNetError naming the file if it is not one or is damaged."""
+    """The list or dict of a .params file, or the dict of a file that ends in .safetensors.
+
+    MXNetError names the file if it is not one or is damaged.
+    """
     with open(fname, "rb") as file:
         buffer = file.read()
     try:
+        if _is_safetensors(fname):
+            return {name: _host(each, None) for name, each in safetensors.loads(buffer)[0].items()}
         return load_frombuffer(buffer)
     except MXNetError as error:
         raise MXNetError(f"{os.fspath(fname)}: {error}") from error

@@ -74,11 +74,12 @@ def test_regression_errors_are_averaged_over_batches():
         assert made.get()[1] == pytest.approx(expected / 2)
 
 
-def test_f1_agrees_with_scikit_learn_pooled_and_averages_over_batches():
-    scorer = pytest.importorskip("sklearn.metrics").f1_score
+@pytest.mark.parametrize("name, scorer", [("f1", "f1_score"), ("mcc", "matthews_corrcoef")])
+def test_binary_figures_agree_with_scikit_learn_pooled_and_average_over_batches(name, scorer):
+    scorer = getattr(pytest.importorskip("sklearn.metrics"), scorer)
     draw = np.random.default_rng(1)
     labels, preds = draw.integers(0, 2, (3, 20)), draw.random((3, 20, 2), np.float32)
-    micro, macro = metric.create("f1", average="micro"), metric.create("f1")
+    micro, macro = metric.create(name, average="micro"), metric.create(name)
     for label, pred in zip(labels, preds, strict=True):
         micro.update([nd.array(label)], [nd.array(pred)])
         macro.update([nd.array(label)], [nd.array(pred)])
@@ -93,6 +94,7 @@ def test_f1_agrees_with_scikit_learn_pooled_and_averages_over_batches():
     with pytest.raises(ValueError, match=r"two classes.*\[0, 2\]"):
         macro.update([nd.array([0, 2])], [nd.array([[1, 0], [1, 0]])])
     assert value_of("f1", [0, 0], [[1, 0], [1, 0]]) == 0
+    assert value_of("mcc", [0, 0], [[1, 0], [1, 0]]) == 0 and value_of("mcc", [0, 1], [[0, 1], [1, 0]]) == -1
 
 
 def test_pearson_agrees_with_numpy_pooled_and_averages_over_batches():
@@ -209,6 +211,7 @@ def test_names_choose_what_a_metric_sees():
 @pytest.mark.parametrize("made", [
     metric.Accuracy(axis=2, name="x"), metric.TopKAccuracy(3), metric.CrossEntropy(1e-3),
     metric.F1(average="micro"),
+    metric.MCC(),
     metric.Perplexity(ignore_label=0), metric.CompositeEvalMetric(["acc", metric.TopKAccuracy(2)])],
     ids=lambda each: type(each).__name__)
 def test_a_configuration_makes_an_equal_metric(made):

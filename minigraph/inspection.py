@@ -1,0 +1,173 @@
+"""Looking inside a run: a plan run one instruction at a time over memory of its own, where NaN and infinity come from,
+and graphs that show what lies between their ends.
+"""
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .base import Entry
+from .binding import Group
+from .graph import FORWARD, Graph
+from .ops.registry import get_op
+from .passes.compilation import CONTROL
+from .plan.plan import Kind, Plan
+
+
+def stepwise(plan: Plan) -> Plan:
+    """The plan with one range for each instruction, named by its number."""
+    return replace(plan, ranges={str(i): (i, i + 1) for i in range(len(plan))})
+
+
+class Rehearsal:
+    """A plan over a copy of a group's persistent state: whatever runs here, the group sees none of it."""
+
+    def __init__(self, group: Group, plan: Plan) -> None:
+        self.plan = plan
+        self._memory = group.device.memory()
+        persistent = group.layout.bytes
+        transient = next(arena.bytes for arena in plan.arenas if arena.name == "transient")
+        group.memory.reserve(persistent, group.transient_bytes)
+        self._memory.reserve(persistent, transient)
+        self._memory.write("persistent", 0, group.memory.read("persistent", 0, (persistent,), np.dtype(np.uint8)))
+        self.program = group.device.load(stepwise(plan), self._memory)
+
+    def feed(self, given: Mapping[str, np.ndarray]) -> None:
+        """Give all inputs of the plan their values; zero for those that are not given."""
+        columns = self.plan.buffers
+        for name, buffer in self.plan.inputs.items():
+            value = given.get(name)
+            self.program.feed(name, np.zeros(columns.shape[buffer], columns.dtype[buffer]) if value is None else value)
+
+    def value(self, buffer: int) -> np.ndarray:
+        """What a buffer holds, perhaps as a live view."""
+        columns = self.plan.buffers
+        return self._memory.read(self.plan.arenas[columns.arena[buffer]].name, columns.offset[buffer],
+                                 columns.shape[buffer], columns.dtype[buffer])
+
+    def close(self) -> None:
+        """Give the copy's memory back."""
+        self._memory.close()
+
+
+# -- where NaN and infinity come from ------------------------------------------------------------------------
+@dataclass(frozen=True)
+class NonFinite:
+    """The first value that is NaN or infinite: `value` at `position` of `output`, made by instruction number
+    `instruction`, which runs `op` for `node`. `inputs` are arguments and states that it read and that held such
+    values before the run: what it made of them is then not its own doing.
+    """
+
+    instruction: int
+    op: str
+    node: str
+    output: str
+    position: tuple[int, ...]
+    value: float
+    inputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        begin = f"instruction {self.instruction} ({self.op} {self.node}) made {self.value}"
+        source = f"; it read {', '.join(self.inputs)}, not finite before the run" if self.inputs else ""
+        return f"{begin} at {self.position} of {self.output}{source}"
+
+
+def find_nonfinite(group: Group, plan: Plan, given: Mapping[str, np.ndarray], count: int) -> NonFinite | None:
+    """Run the first `count` instructions on a copy of the state; the first that makes NaN or infinity, or None."""
+    rehearsal = Rehearsal(group, plan)
+    try:
+        rehearsal.feed(given)
+        on_device = {b for b, arena in enumerate(plan.buffers.arena) if plan.arenas[arena].space == "device"}
+        at_start = on_device.intersection(_at_start(plan))
+        before = {b for b in at_start if _first_nonfinite(rehearsal.value(b)) is not None}
+        for i in range(count):
+            rehearsal.program.run(str(i))
+            for buffer in filter(on_device.__contains__, plan.instructions.writes[i]):
+                position = _first_nonfinite(rehearsal.value(buffer))
+                if position is not None:
+                    return _describe(plan, i, buffer, position, float(rehearsal.value(buffer)[position]), before)
+        return None
+    finally:
+        rehearsal.close()
+
+
+def _at_start(plan: Plan) -> Iterable[int]:
+    """Buffers that hold a value before the program starts; the control buffer's words are no numbers."""
+    control = plan.inputs.get(CONTROL, -1)
+    return (b for b, born in enumerate(plan.buffers.born) if born < 0 and b != control)
+
+
+def _first_nonfinite(value: np.ndarray) -> tuple[int, ...] | None:
+    if value.dtype.kind != "f":
+        return None
+    finite = np.isfinite(value)
+    return None if finite.all() else tuple(int(k) for k in np.unravel_index(int(np.argmin(finite)), value.shape))
+
+
+def _describe(plan: Plan, i: int, buffer: int, position: tuple[int, ...], value: float, before: set[int]) -> NonFinite:
+    code, names = plan.instructions, plan.buffers.name
+    read = [b for k, b in enumerate(code.reads[i]) if k not in code.unread[i]]
+    op = code.op[i] if code.kind[i] == Kind.COMPUTE else Kind(code.kind[i]).name
+    return NonFinite(i, op, code.name[i], names[buffer], position, value,
+                     tuple(names[b] for b in read if b in before))
+
+
+# -- values between the ends ---------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Sight:
+    """One value that an observer is told: under `name`, from output `output` or, if that is None, from `variable`."""
+
+    name: str
+    output: str | None
+    variable: str = ""
+
+
+def with_internals(graph: Graph, inputs: bool) -> tuple[Graph, list[Sight]]:
+    """A copy of a symbol's graph with every visible value of its operators as a further output; what these are.
+
+    With `inputs`, each operator's inputs come before its outputs, under `<node>_<input>`. The further outputs lie
+    behind BlockGrad, so they change no result and ask for no head gradient.
+    """
+    result = _copied(graph)
+    sights: list[Sight] = []
+    shown: dict[Entry, str] = {}
+
+    def sight(name: str, entry: Entry) -> Sight:
+        node = graph.node_of[entry]
+        if graph.op[node] is None:
+            return Sight(name, None, graph.name[node])
+        if entry not in shown:
+            shown[entry] = f"internal {len(shown)}"
+            _show(result, entry, shown[entry])
+        return Sight(name, shown[entry])
+
+    for node, op in enumerate(graph.op):
+        if op is None:
+            continue
+        params = graph.params[node]
+        if inputs:
+            names = op.inputs(params)
+            sights += [sight(f"{graph.name[node]}_{name}", entry)
+                       for name, entry in zip(names, graph.inputs[node], strict=True)]
+        visible = graph.entries(node)[:op.visible_outputs(params)]
+        sights += [sight(graph.entry_name(entry), entry) for entry in visible]
+    return result, sights
+
+
+def _copied(graph: Graph) -> Graph:
+    """A graph that can be extended while the first stays as it is."""
+    result = copy.copy(graph)
+    for name, column in vars(graph).items():
+        setattr(result, name, copy.copy(column))
+    return result
+
+
+def _show(graph: Graph, entry: Entry, name: str) -> None:
+    op: Any = get_op("BlockGrad")
+    shown, = graph.append(op, op.Params(), name, (entry,), [(graph.shape[entry], graph.dtype[entry])], FORWARD)
+    graph.outputs.append(shown)
+    graph.output_names.append(name)
