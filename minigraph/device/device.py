@@ -19,7 +19,10 @@ AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]
 
 
 class Memory(Protocol):
-    """The persistent and the transient arena that the programs of one group share."""
+    """The persistent and the transient arena that the programs of one group share.
+
+    Arenas of other spaces ("host", "file"), to which plans swap, are made by `Device.load`, from what the plan takes.
+    """
 
     def reserve(self, persistent_bytes: int, transient_bytes: int) -> None:
         """Make both arenas at least this large.
@@ -78,8 +81,9 @@ class Device(Protocol):
     def load(self, plan: Plan, memory: Memory, poison: bool = False, graph: bool = False) -> Program:
         """Prepare a plan over arenas that are large enough for it.
 
-        `poison` asks for runs in which all bytes that nobody may read hold NaN, so that a wrong read shows. `graph`
-        asks for runs as one recorded graph; MXNetError from a device that has none.
+        Room for what the plan swaps out is made here too: OutOfMemoryError when there is none. `poison`
+        asks for runs in which all bytes that nobody may read hold NaN, so that a wrong read shows. `graph` asks for
+        runs as one recorded graph; MXNetError from a device that has none.
         """
         ...
 

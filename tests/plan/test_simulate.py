@@ -1,6 +1,8 @@
 """Simulated times against times worked out by hand, on a machine with round figures."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from minigraph.base import MXNetError
@@ -79,3 +81,12 @@ def test_the_text_names_machine_and_streams() -> None:
     text = simulate(swap(), ROUND).text()
     assert "11000.000 ms on round" in text
     assert "out      busy 4000.000 ms, stalled 2000.000 ms" in text
+
+
+def test_a_copy_to_or_from_a_file_takes_the_slower_of_link_and_disk() -> None:
+    plan = swap()
+    filed = replace(plan, arenas=(*plan.arenas[:2], replace(plan.arenas[2], space="file")))
+    for disk, out, into in ((8.0, 8.0, 8.0), (24.0, 4.0, 64 / 24), (1e9, 4.0, 2.0)):
+        machine = replace(ROUND, disk_bytes_per_second=disk)
+        assert simulate(filed, machine).busy_seconds[1:] == (out, into)
+        assert simulate(plan, machine).busy_seconds[1:] == (4.0, 2.0)

@@ -25,9 +25,10 @@ from .pointwise import PER_THREAD
 
 
 class Broadcast(KernelOp):
-    """out = f(lhs, rhs); operands of one shape take the kernel of elemwise_<op>."""
+    """out = f(lhs, rhs); operands of one shape take the kernel of an elementwise op, elemwise_<op> by default."""
 
     op: ClassVar[str]
+    elementwise: ClassVar[str] = ""
 
     def launches(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand],
                  work: int) -> Sequence[Launch]:
@@ -38,7 +39,8 @@ class Broadcast(KernelOp):
         shape, steps = merge_axes(out.shape, *(broadcast_strides(i.shape, out.shape) for i in ins))
         args = (*map(pointer, ins), pointer(out), int64(out.size))
         if steps[0] == steps[1]:
-            kernel, grid = f"elemwise_{self.op}_forward_float32", flat_grid(out.size, PER_THREAD)
+            elementwise = self.elementwise or f"elemwise_{self.op}"
+            kernel, grid = f"{elementwise}_forward_float32", flat_grid(out.size, PER_THREAD)
         else:
             kernel, grid = f"broadcast_{self.op}_forward_strided", flat_grid(out.size)
             args = (*args, dims(shape), *(dims(s, 0) for s in steps))

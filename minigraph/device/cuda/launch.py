@@ -1,4 +1,4 @@
-"""How an operator becomes kernel launches: each op's entry says which kernels run, over which grid, with which arguments.
+"""How an operator becomes kernel launches: each op's entry says which kernels run, over which grid, on what.
 
 An implementation is a subclass of `KernelOp` registered for an op's name. It is asked twice: for its workspace when the
 program is planned, and for its launches when the plan is loaded. Nothing of it runs during a step.

@@ -153,7 +153,7 @@ class Min(Extremum):
     name, kernel = "min", "min_forward"
 
 
-def _repeated(p: Any, shape: Shape) -> tuple[Shape, Shape]:
+def repeated(p: Any, shape: Shape) -> tuple[Shape, Shape]:
     """(sizes, strides) with which a reduced tensor is read beside one of `shape`."""
     kept = kept_shape(shape, reduced_axes(p, len(shape)))
     sizes, (steps,) = merge_axes(shape, broadcast_strides(kept, shape))
@@ -175,7 +175,7 @@ class RepeatBackward(KernelOp):
         require_float32(self.name, [grad, out])
         if out.size == 0:
             return ()
-        sizes, steps = _repeated(p, out.shape)
+        sizes, steps = repeated(p, out.shape)
         args = (pointer(grad), pointer(out), int64(out.size), dims(sizes), dims(steps, 0),
                 single(self.divisor(grad, out)))
         return (Launch("sum_backward_broadcast", flat_grid(out.size), (BLOCK, 1, 1), args),)
@@ -208,6 +208,6 @@ class ExtremumBackward(KernelOp):
         (out,) = outs
         if out.size == 0:
             return ()
-        sizes, steps = _repeated(p, out.shape)
+        sizes, steps = repeated(p, out.shape)
         args = (*map(pointer, ins), pointer(out), int64(out.size), dims(sizes), dims(steps, 0))
         return (Launch("extremum_backward_broadcast", flat_grid(out.size), (BLOCK, 1, 1), args),)

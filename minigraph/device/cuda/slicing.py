@@ -19,7 +19,7 @@ def _fours(*counts: int) -> tuple[str, tuple[int, ...]]:
     return "span_float4", tuple(count // 4 for count in counts)
 
 
-def _move(source: Operand, target: Operand, axis: int, begin: int, target_begin: int,
+def move(source: Operand, target: Operand, axis: int, begin: int, target_begin: int,
           count: int) -> Sequence[Launch]:
     """Copy `count` places along an axis, from `begin` on in the source to `target_begin` in the target."""
     inner = prod(source.shape[axis + 1:])
@@ -43,7 +43,7 @@ class Concat(KernelOp):
         launches: list[Launch] = []
         start = 0
         for operand in ins:
-            launches += _move(operand, outs[0], axis, 0, start, operand.shape[axis])
+            launches += move(operand, outs[0], axis, 0, start, operand.shape[axis])
             start += operand.shape[axis]
         return launches
 
@@ -61,7 +61,7 @@ class SliceChannel(KernelOp):
         part = (*shape[:axis], length, *shape[axis + 1:])
         parts = [Operand(out.address, part, out.dtype) for out in outs]
         return [launch for i, out in enumerate(parts)
-                for launch in _move(ins[0], out, axis, i * length, 0, length)]
+                for launch in move(ins[0], out, axis, i * length, 0, length)]
 
 
 @kernels_for("slice_axis")
@@ -73,7 +73,7 @@ class SliceAxisForward(KernelOp):
         require_float32("slice_axis", [*ins, *outs])
         axis = axis_in(p.axis, len(ins[0].shape))
         begin = _axis_range(p, ins[0].shape, axis).start
-        return _move(ins[0], outs[0], axis, begin, 0, outs[0].shape[axis])
+        return move(ins[0], outs[0], axis, begin, 0, outs[0].shape[axis])
 
 
 @kernels_for("_slice_axis_backward")

@@ -1,0 +1,104 @@
+"""Plans loaded on the CPU. Binding does every look-up once; the loop of a step only calls what is ready."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...base import MXNetError
+from ...ops.op import Workspace
+from ...ops.registry import get_op
+from ...plan.plan import Plan
+from ..storages import storages_by_death
+from .memory import CpuMemory
+from .poison import poison, poison_unwritten, written_anew
+from .streams import BUFFER_ELEMENTS
+
+Call = tuple[Callable[..., None], Any, list[np.ndarray], list[np.ndarray], Workspace]
+_NOTHING = np.empty(0, np.uint8)
+_NO_SCRATCH = Workspace(_NOTHING)
+
+
+class CpuProgram:
+    """A plan that only computes, bound to arenas; bound again by itself when an arena has moved."""
+
+    def __init__(self, plan: Plan, memory: CpuMemory) -> None:
+        self.plan = plan
+        self.memory = memory
+        self._generation = -1
+        self._calls: list[Call] = []
+
+    def feed(self, name: str, value: np.ndarray) -> None:
+        """Give an input its value for the next run."""
+        np.copyto(self.array(self.plan.inputs[name]), value)
+
+    def run(self, name: str) -> None:
+        """Run one of the plan's ranges; MXNetError when there is no such range."""
+        if name not in self.plan.ranges:
+            raise MXNetError(f"the plan of `{self.plan.program}` has no range {name!r}; it has "
+                             f"{', '.join(self.plan.ranges)}")
+        if self._generation != self.memory.generation:
+            self._bind()
+        first, last = self.plan.ranges[name]
+        before = np.setbufsize(BUFFER_ELEMENTS)
+        try:
+            with np.errstate(all="ignore"):
+                self._run(first, last)
+        finally:
+            np.setbufsize(before)
+
+    def array(self, buffer: int) -> np.ndarray:
+        """A live array over a buffer in memory."""
+        columns = self.plan.buffers
+        return self.memory.view(self.plan.arenas[columns.arena[buffer]].name, columns.offset[buffer],
+                                columns.shape[buffer], columns.dtype[buffer])
+
+    def _run(self, first: int, last: int) -> None:
+        for compute, params, ins, outs, work in self._calls[first:last]:
+            compute(params, ins, outs, work.reset())
+
+    def _bind(self) -> None:
+        arrays = self._arrays()
+        self._calls = [call_of(self.plan, i, arrays) for i in range(len(self.plan))]
+        self._generation = self.memory.generation
+
+    def _arrays(self) -> list[np.ndarray]:
+        """Live arrays over all buffers on the device; empty ones for those that no computation can use."""
+        on_device = [arena.space == "device" for arena in self.plan.arenas]
+        return [self.array(b) if on_device[arena] else _NOTHING for b, arena in enumerate(self.plan.buffers.arena)]
+
+
+def call_of(plan: Plan, i: int, arrays: list[np.ndarray]) -> Call:
+    """A computation over live arrays of the plan's buffers, ready to be called."""
+    code = plan.instructions
+    ins = [_shape_only(arrays[b]) if k in code.unread[i] else arrays[b] for k, b in enumerate(code.reads[i])]
+    work = Workspace(arrays[code.workspace[i]]) if code.workspace[i] >= 0 else _NO_SCRATCH
+    return get_op(code.op[i]).compute, code.params[i], ins, [arrays[b] for b in code.writes[i]], work
+
+
+class PoisonedCpuProgram(CpuProgram):
+    """Runs a plan with NaN in all bytes that nobody may read: before the program, in outputs and scratch before each
+    instruction, and in every storage after its last reader. A stale or missing read then shows in the results."""
+
+    def _bind(self) -> None:
+        super()._bind()
+        self._dying = storages_by_death(self.plan)
+        self._fresh = [[self.array(b) for b in written_anew(self.plan, i)] for i in range(len(self.plan))]
+
+    def _run(self, first: int, last: int) -> None:
+        if first == 0:
+            poison_unwritten(self.plan, self.memory)
+        for i in range(first, last):
+            compute, params, ins, outs, work = self._calls[i]
+            for out in self._fresh[i]:
+                poison(out)
+            compute(params, ins, outs, work.reset())
+            for buffer in self._dying.get(i + 1, ()):
+                poison(self.array(buffer))
+
+
+def _shape_only(array: np.ndarray) -> np.ndarray:
+    """An array of the shape and dtype without bytes of its own, for inputs that are read for their shape."""
+    filler = np.full((), np.nan if array.dtype.kind == "f" else 0, dtype=array.dtype)
+    return np.broadcast_to(filler, array.shape)
