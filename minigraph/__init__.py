@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
     from .custom import REQUIRED, Op, param, register
     from .monitor import Monitor
+    from .planning import largest
     from .symbol import naming as name
     from .symbol.attribute import AttrScope
 
@@ -50,13 +51,15 @@ _MODULES = {"base": "base", "callback": "callback", "context": "context", "execu
 """Module behind each name."""
 _OBJECTS = {"AttrScope": "symbol.attribute", "Context": "context", "MXNetError": "base", "cpu": "context",
             "cpu_pinned": "context", "current_context": "context", "gpu": "context", "num_gpus": "context",
-            "Monitor": "monitor", "Op": "custom", "REQUIRED": "custom", "param": "custom", "register": "custom"}
+            "Monitor": "monitor", "Op": "custom", "REQUIRED": "custom", "param": "custom", "register": "custom",
+            "largest": "planning"}
 """Module that defines each object."""
 
 __all__ = ["REQUIRED", "AttrScope", "Context", "MXNetError", "Monitor", "Op", "__version__", "callback", "cpu",
-           "cpu_pinned", "current_context", "gpu", "init", "initializer", "io", "kvstore", "lr_scheduler", "metric",
-           "mod", "model", "module", "mon", "monitor", "name", "nd", "ndarray", "num_gpus", "optimizer", "param",
-           "plan", "profiler", "random", "register", "rnn", "sym", "symbol", "test_utils", "visualization", "viz"]
+           "cpu_pinned", "current_context", "gpu", "init", "initializer", "io", "kvstore", "largest",
+           "lr_scheduler", "metric", "mod", "model", "module", "mon", "monitor", "name", "nd", "ndarray", "num_gpus",
+           "optimizer", "param", "plan", "profiler", "random", "register", "rnn", "sym", "symbol", "test_utils",
+           "visualization", "viz"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,18 +1,21 @@
 """Plans without executors: what a program of a symbol would take, on any machine, with nothing allocated."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .base import MXNetError, Shape
+from .base import MXNetError, OutOfMemoryError, Shape, format_bytes, parse_bytes
 from .binding import bind_graph, normalise_requests
 from .graph import Graph
 from .memory.layout import PersistentLayout
+from .memory.machine import get_machine
 from .optimizer import Optimizer, create
 from .passes.compilation import MemoryChoice, Request
 from .passes.pipeline import compile_program
 from .plan.plan import Plan
+from .plan.verify import verify as verify_plan
 
 PROGRAMS = ("step", "train", "eval")
 """Programs that can be planned alone; `update` follows `train`."""
@@ -75,6 +78,123 @@ def prepare(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer
     return Program(graph, request, _layout(graph, fed))
 
 
+def least_budget(program: Program) -> int:
+    """The least budget in bytes that a program's memory mode or policy can keep to."""
+    request = replace(program.request, budget_bytes=0, verify=False)
+    try:
+        compile_program(program.graph, request, copy.deepcopy(program.layout))
+    except OutOfMemoryError as refused:
+        return refused.asked_bytes
+    return 0  # there is nothing to place
+
+
+# -- the largest network that fits ---------------------------------------------------------------------------
+Build = Callable[[int], "tuple[Any, Mapping[str, Shape]]"]
+"""From n to a symbol and the shapes of its inputs: n may be the batch, a depth, or whatever makes it larger."""
+_MOST_N = 2**40
+"""The n above which a network that still fits is taken not to depend on n."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One n: whether it has a plan within the budget, and that plan's bytes, or the least that would do."""
+
+    n: int
+    fits: bool
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The largest n that fits, its verified plan, and every n tried, in order."""
+
+    n: int
+    plan: Plan
+    budget_bytes: int
+    tried: tuple[Trial, ...]
+
+
+def largest(build: Build, budget: int | str | None = None, machine: str | None = None, memory: str | None = None,
+            low: int = 1, high: int | None = None, optimizer: str | Optimizer | None = "sgd",
+            program: str | None = None, **options: Any) -> Largest:
+    """The largest n of [low, high] for which `build(n)` has a plan within `budget`; nothing is allocated or run.
+
+    `build(n)` gives a symbol and the shapes of its inputs. The search doubles n and then bisects, so it takes it that
+    above an n that does not fit none does. Without a budget it is the memory of `machine`. `memory` (`auto` by
+    default), `program` and further options are those of `plan`; `optimizer` is that of the program `step`, the default
+    one. OutOfMemoryError when `low` does not fit; MXNetError when neither budget nor machine is given, or for whatever
+    `plan` refuses.
+    """
+    if low < 1 or (high is not None and high < low):
+        raise MXNetError(f"largest looks for n from low to high, with 1 <= low <= high; got low={low}, high={high}")
+    budget_bytes = _budget_or_memory(budget, machine)
+    used = optimizer if program in (None, "step") else None
+    search = _Search(build, budget_bytes, {"optimizer": used, "program": program, "memory": memory,
+                                           "machine": machine or "cpu", **options})
+    n, found = search.run(low, high)
+    if options.get("verify", True):
+        verify_plan(found)
+    return Largest(n, found, budget_bytes, tuple(search.tried))
+
+
+def _budget_or_memory(budget: int | str | None, machine: str | None) -> int:
+    if budget is None and machine is None:
+        raise MXNetError("largest needs a budget in bytes, such as budget='4GiB', or a machine whose memory is the "
+                         "budget, such as machine='V100'")
+    if budget is None:
+        assert machine is not None
+        return get_machine(machine).memory_bytes
+    try:
+        return parse_bytes(budget)
+    except ValueError as error:
+        raise MXNetError(f"budget: {error}") from error
+
+
+class _Search:
+    """Doubling and bisection over planned plans."""
+
+    def __init__(self, build: Build, budget_bytes: int, options: dict[str, Any]) -> None:
+        self.build = build
+        self.budget_bytes = budget_bytes
+        self.options = {**options, "verify": False, "budget": budget_bytes}
+        self.tried: list[Trial] = []
+
+    def run(self, low: int, high: int | None) -> tuple[int, Plan]:
+        """The largest n that fits, and its plan."""
+        found = self.attempt(low)
+        if isinstance(found, OutOfMemoryError):
+            raise OutOfMemoryError(f"not even n={low} fits: {found}", found.asked_bytes, found.free_bytes)
+        best, below, above = found, low, None if high is None else high + 1
+        while above is None or above - below > 1:
+            if below > _MOST_N:
+                raise MXNetError(f"n={below} still fits {format_bytes(self.budget_bytes)}: the network does not seem "
+                                 f"to grow with n; let build use n, or give high")
+            n = 2 * below if above is None or 2 * below < above and self._all_fit() else (below + above) // 2
+            found = self.attempt(n)
+            if isinstance(found, OutOfMemoryError):
+                above = n
+            else:
+                best, below = found, n
+        return below, best
+
+    def attempt(self, n: int) -> Plan | OutOfMemoryError:
+        """The plan for one n, or why there is none within the budget."""
+        symbol, shapes = self.build(n)
+        try:
+            made = plan(symbol, shapes, **self.options)
+        except OutOfMemoryError as refused:
+            self.tried.append(Trial(n, False, refused.asked_bytes))
+            return refused
+        except MXNetError as error:
+            raise MXNetError(f"n={n}: {error}") from error
+        self.tried.append(Trial(n, True, made.planned_bytes))
+        return made
+
+    def _all_fit(self) -> bool:
+        return all(trial.fits for trial in self.tried)
+
+
+# -- what a program is bound with ----------------------------------------------------------------------------
 def _updater(optimizer: str | Optimizer | None, params: Mapping[str, Any] | None) -> Any:
     if optimizer is None:
         raise MXNetError("the program `step` holds the optimizer's update; give optimizer='sgd' or another, or plan "

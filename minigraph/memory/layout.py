@@ -1,6 +1,7 @@
 """The persistent arena's layout: where parameters, states and visible gradients lie, for all programs of a group."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -44,3 +45,21 @@ class PersistentLayout:
             raise MXNetError(f"{name} is bound with shape {place.shape} and dtype {place.dtype}, and now asked for "
                              f"with shape {shape} and dtype {dtype}; programs that share parameters must agree on them")
         return place
+
+    def adopt(self, places: Mapping[str, Place], nbytes: int) -> None:
+        """Take over the places of a ready plan, whose persistent arena has `nbytes`; new ones follow those there are.
+
+        MXNetError, with nothing changed, when a tensor would lie elsewhere, or when bytes are missing in the end.
+        """
+        trial = PersistentLayout()
+        trial.places, trial.bytes = dict(self.places), self.bytes
+        for name, place in places.items():
+            own = trial.declare(name, place.shape, place.dtype, place.buffer_class)
+            if own.offset != place.offset:
+                raise MXNetError(f"the plan has {name} at byte {place.offset} of the persistent arena, and here it lies "
+                                 f"at byte {own.offset}; use the plan before any program is compiled, or compile it "
+                                 f"here")
+        if trial.bytes < nbytes:
+            raise MXNetError(f"the plan's persistent arena has {nbytes} bytes, and its tensors take {trial.bytes} here; "
+                             f"it was made beside other programs, so compile it here")
+        self.places, self.bytes = trial.places, trial.bytes

@@ -97,6 +97,9 @@ class _Writer:
         if self.runs[node]:
             if op.mutates(self.source.params[node]):
                 raise MXNetError(f"the schedule runs {name} twice, but it changes a state")
+            for entry in (self.leaving | self.arriving).intersection(self.source.entries(node)):
+                raise MXNetError(f"the schedule runs {name} again while {self.source.entry_name(entry)}, which it "
+                                 f"makes, is being copied")
             name, phase = f"{name}{AGAIN}{self.runs[node]}", BACKWARD
         self.runs[node] += 1
         self.phase = phase

@@ -26,36 +26,46 @@ _NAMED = 3
 def fastest_within(state: Compilation, candidates: Sequence[Candidate], persistent_bytes: int) -> Schedule:
     """The fastest candidate whose packed arenas stay within the budgets; without a budget the lowest peak.
 
-    Raises OutOfMemoryError naming the least budget that would do, to the byte.
+    Raises OutOfMemoryError naming the least budget that would do, to the byte. There must be a candidate.
     """
     request = state.request
-    if not candidates:
-        raise _no_host_room(state)
     budget = request.budget_bytes
     if budget is None:
-        return min(candidates, key=lambda c: (c.peak_bytes, c.seconds)).schedule
+        for candidate in sorted(candidates, key=lambda c: (c.peak_bytes, c.seconds)):
+            if not candidate.host_bytes or packed_bytes(state, candidate.schedule) < NEVER:
+                return candidate.schedule
+        raise no_host_room(state, candidates)
     least: tuple[int, Schedule] | None = None
     for candidate in sorted(candidates, key=lambda c: (c.seconds, c.peak_bytes)):
         if candidate.peak_bytes <= budget:
-            planned = persistent_bytes + packed_bytes(state, candidate.schedule)
-            if planned <= budget:
+            needed = _needed_bytes(state, candidate, persistent_bytes)
+            if needed <= budget:
                 return candidate.schedule
-            least = _smaller(least, planned, candidate.schedule)
+            least = _smaller(least, needed, candidate.schedule)
     for candidate in sorted(candidates, key=lambda c: c.peak_bytes):
         if least is not None and candidate.peak_bytes >= least[0]:
             break
-        planned = persistent_bytes + packed_bytes(state, candidate.schedule)
-        least = _smaller(least, planned, candidate.schedule)
+        least = _smaller(least, _needed_bytes(state, candidate, persistent_bytes), candidate.schedule)
     assert least is not None
     if least[0] >= NEVER:
-        raise _no_host_room(state)
+        raise no_host_room(state, candidates)
     raise _refusal(state, *least, persistent_bytes)
 
 
-def _no_host_room(state: Compilation) -> MXNetError:
-    return MXNetError(f"memory={state.request.memory!r} swaps values out, and the host budget of "
-                      f"{state.request.host_budget_bytes} bytes has no room for them; give a larger host_budget, or "
-                      f"another policy")
+def _needed_bytes(state: Compilation, candidate: Candidate, persistent_bytes: int) -> int:
+    """The least budget under which a candidate is taken: what it is packed to, or its quick count where that is more,
+    by which it is passed over. So what is named as the least budget is always accepted."""
+    return max(candidate.peak_bytes, persistent_bytes + packed_bytes(state, candidate.schedule))
+
+
+def no_host_room(state: Compilation, candidates: Sequence[Candidate]) -> MXNetError:
+    """The error when no candidate has room for what it swaps out; it names the least host budget that would do."""
+    request = state.request
+    least = min(_carried_out(state, candidate.schedule).host_bytes for candidate in candidates)
+    return MXNetError(
+        f"memory={request.memory!r} swaps values out, and the host budget of {request.host_budget_bytes} bytes has no "
+        f"room for them: the least that it can do with is {least} bytes ({format_bytes(least)}); give a larger "
+        f"host_budget, or another policy")
 
 
 def _smaller(least: tuple[int, Schedule] | None, planned: int, schedule: Schedule) -> tuple[int, Schedule]:

@@ -10,8 +10,8 @@ from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Strategy
 from ..memory.policies.quick import QuickCount
 from ..memory.schedule import Schedule, from_order
 from ..plan.plan import PERSISTENT_CLASSES
-from .compilation import Compilation
-from .evaluate import fastest_within
+from .compilation import UNBOUNDED, Compilation
+from .evaluate import fastest_within, no_host_room
 from .workspace import choose_workspaces
 
 
@@ -25,7 +25,10 @@ def schedule(state: Compilation) -> None:
     if strategy.without_budget == "fastest" and request.budget_bytes is None:
         strategy = PLAIN
     problem = make_problem(state, order)
-    state.schedule = fastest_within(state, strategy.candidates(problem), _persistent_bytes(state))
+    candidates = strategy.candidates(problem)
+    if not candidates:
+        raise no_host_room(state, strategy.candidates(replace(problem, host_budget_bytes=UNBOUNDED)))
+    state.schedule = fastest_within(state, candidates, _persistent_bytes(state))
     state.step_seconds = problem.quick(state.schedule).seconds
     state.plain_step_seconds = sum(problem.seconds[node] for node in order)
     state.recompute_flops = _repeated_flops(graph, state.schedule)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import align
-from .plan import Plan
+from .plan import AGAIN, PERSISTENT_CLASSES, Kind, Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +19,9 @@ class Storages:
     """The device storages of a plan as columns, in the order of their first buffers.
 
     `bytes` are aligned; a storage is live in [born, dies), where -1 is the start of the program and the number of
-    instructions its end. `classes` are those of the first buffers, `members` the buffers of each storage but its views,
-    by birth.
+    instructions its end. `classes` are those of the first buffers, where a value that is made again or copied back has
+    the class of the original; `members` are the buffers of each storage but its views, by birth; `kept` says that the
+    bytes are needed after the program: outputs and persistent tensors.
     """
 
     bytes: NDArray[np.int64]
@@ -28,6 +29,7 @@ class Storages:
     dies: NDArray[np.int64]
     classes: list[str]
     members: list[list[int]]
+    kept: list[bool]
 
     def live_at(self, instant: int) -> list[int]:
         """Numbers of the storages that are live at an instant."""
@@ -45,10 +47,24 @@ def device_storages(plan: Plan) -> Storages:
             members[r].append(b)
     for held in members.values():
         held.sort(key=plan.buffers.born.__getitem__)
+    kept = {int(root[b]) for b in (*plan.outputs.values(), *(tensor.first for tensor in plan.persistent))}
     first = np.array(list(members), np.int64)
     sizes = np.array([align(plan.buffers.bytes[b]) for b in members], np.int64)
     return Storages(sizes, born[first], np.minimum(dies[first], len(plan)),
-                    [plan.buffers.buffer_class[b] for b in members], list(members.values()))
+                    _classes(plan, list(members)), list(members.values()), [b in kept for b in members])
+
+
+def _classes(plan: Plan, buffers: list[int]) -> list[str]:
+    """The classes of buffers; to the passes, whatever runs in backward makes values of the class `backward`."""
+    columns, names, classes = plan.instructions, plan.buffers.name, plan.buffers.buffer_class
+    origin: dict[int, int] = {}
+    for i in range(len(plan)):
+        if columns.kind[i] in (Kind.COPY_OUT, Kind.COPY_IN):
+            source = columns.reads[i][0]
+            origin[columns.writes[i][0]] = origin.get(source, source)
+    found = [classes[origin.get(b, b)] for b in buffers]
+    return ["activation" if kind == "backward" and AGAIN in names[b] else kind
+            for b, kind in zip(buffers, found, strict=True)]
 
 
 def live_bytes(storages: Storages, length: int) -> NDArray[np.int64]:
@@ -65,8 +81,11 @@ def peak_instant(storages: Storages, length: int) -> int:
 
 
 def member_at(plan: Plan, storages: Storages, storage: int, instant: int) -> int:
-    """The buffer whose value a live storage holds at an instant: the one written last."""
+    """The buffer whose value a live storage holds at an instant: the one written last. A persistent tensor keeps the
+    name that it has before any update."""
     held = storages.members[storage]
+    if storages.classes[storage] in PERSISTENT_CLASSES:
+        return held[0]
     return next((b for b in reversed(held) if plan.buffers.born[b] <= instant), held[0])
 
 

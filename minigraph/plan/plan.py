@@ -1,12 +1,13 @@
 """The plan: frozen, printable data that says what runs, on which stream, and where every byte lies.
 
-Everything is kept as columns (one list an attribute), so that hundreds of thousands of instructions fit; `Buffer`
+Everything is kept as columns (one sequence an attribute), so that hundreds of thousands of instructions fit; `Buffer`
 and `Instruction` are views made for reading and printing. The order of the instructions is a legal serial order.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Iterator, MutableSequence
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any
 
@@ -90,20 +91,39 @@ class Instruction:
     value: float
 
 
+def _ints() -> MutableSequence[int]:
+    return array("q")
+
+
+def _floats() -> MutableSequence[float]:
+    return array("d")
+
+
+class _Columns:
+    """Columns of numbers become arrays of 64 bits an item, whatever sequences they were given as: a plan of a deep
+    network stays in memory while it runs."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):  # type: ignore[arg-type]
+            column = getattr(self, each.name)
+            if each.default_factory in (_ints, _floats) and not isinstance(column, array):
+                setattr(self, each.name, array("q" if each.default_factory is _ints else "d", column))
+
+
 @dataclass
-class BufferColumns:
-    """Attributes of all buffers, one list each."""
+class BufferColumns(_Columns):
+    """Attributes of all buffers, one column each."""
 
     name: list[str] = field(default_factory=list)
-    arena: list[int] = field(default_factory=list)
-    offset: list[int] = field(default_factory=list)
-    bytes: list[int] = field(default_factory=list)
+    arena: MutableSequence[int] = field(default_factory=_ints)
+    offset: MutableSequence[int] = field(default_factory=_ints)
+    bytes: MutableSequence[int] = field(default_factory=_ints)
     shape: list[tuple[int, ...]] = field(default_factory=list)
     dtype: list[np.dtype] = field(default_factory=list)
     layout: list[str] = field(default_factory=list)
-    born: list[int] = field(default_factory=list)
-    dies: list[int] = field(default_factory=list)
-    shares: list[int] = field(default_factory=list)
+    born: MutableSequence[int] = field(default_factory=_ints)
+    dies: MutableSequence[int] = field(default_factory=_ints)
+    shares: MutableSequence[int] = field(default_factory=_ints)
     view: list[bool] = field(default_factory=list)
     buffer_class: list[str] = field(default_factory=list)
 
@@ -121,11 +141,11 @@ class BufferColumns:
 
 
 @dataclass
-class InstructionColumns:
-    """Attributes of all instructions, one list each."""
+class InstructionColumns(_Columns):
+    """Attributes of all instructions, one column each."""
 
-    kind: list[int] = field(default_factory=list)
-    stream: list[int] = field(default_factory=list)
+    kind: MutableSequence[int] = field(default_factory=_ints)
+    stream: MutableSequence[int] = field(default_factory=_ints)
     name: list[str] = field(default_factory=list)
     op: list[str] = field(default_factory=list)
     params: list[Any] = field(default_factory=list)
@@ -133,9 +153,9 @@ class InstructionColumns:
     reads: list[tuple[int, ...]] = field(default_factory=list)
     writes: list[tuple[int, ...]] = field(default_factory=list)
     unread: list[tuple[int, ...]] = field(default_factory=list)
-    workspace: list[int] = field(default_factory=list)
-    event: list[int] = field(default_factory=list)
-    value: list[float] = field(default_factory=list)
+    workspace: MutableSequence[int] = field(default_factory=_ints)
+    event: MutableSequence[int] = field(default_factory=_ints)
+    value: MutableSequence[float] = field(default_factory=_floats)
 
     def __len__(self) -> int:
         return len(self.kind)

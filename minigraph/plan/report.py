@@ -4,11 +4,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..base import align, format_bytes
-from .plan import AGAIN, CLASSES, Plan
+from ..base import format_bytes
+from ..memory.machine import Machine, get_machine
+from .live import Storages, device_storages, peak_instant
+from .peak import PeakTensor, advice, instruction_name, peak_tensors
+from .plan import CLASSES, Plan
+from .techniques import Techniques, recomputed, swapped_bytes, techniques
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,11 @@ class Report:
     arenas in host memory and swap files. `by_class` has the aligned bytes live at the peak, at `peak_instruction`
     (number and name; -1 is the start of the program); its sum is the peak of live bytes. Persistent tensors are live
     throughout. `step_seconds` is the modelled time of a run, `plain_step_seconds` that of the same program without
-    recomputation; `recomputed` counts the instructions that run again and `recompute_flops` their operations.
-    `verify_seconds` is None when the plan was not verified; `ratio` is planned over lower bound.
+    recomputation; `recomputed` counts the instructions that run again and `recompute_flops` their operations;
+    `swapped_bytes` are those of all copies, both ways. `verify_seconds` is None when the plan was not verified; `ratio`
+    is planned over lower bound. `peak_tensors` are the ten largest live at the peak, `advice` says what takes most of
+    it and what to change. `techniques` has each technique's savings and costs, None for a plan that uses none.
+    `budget_bytes` is the budget asked for, if any, and `least_budget_bytes` the least one that would do, when known.
     """
 
     nodes: int
@@ -41,6 +45,13 @@ class Report:
     plain_step_seconds: float
     recompute_flops: float
     recomputed: int
+    swapped_bytes: int
+    peak_tensors: tuple[PeakTensor, ...]
+    advice: str
+    techniques: Techniques | None
+    feasible: bool = True
+    budget_bytes: int | None = None
+    least_budget_bytes: int | None = None
 
     @property
     def peak_live_bytes(self) -> int:
@@ -51,43 +62,72 @@ class Report:
         """The figures under their names, of types that the json module writes."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**values, "by_class": dict(self.by_class), "peak_instruction": list(self.peak_instruction),
-                "pass_seconds": dict(self.pass_seconds)}
+                "pass_seconds": dict(self.pass_seconds), "peak_tensors": [t.json() for t in self.peak_tensors],
+                "techniques": None if self.techniques is None else self.techniques.json()}
 
     def text(self) -> str:
-        """The figures as a table for people."""
+        """The figures as a table for people, and below it what is live at the peak."""
+        rows = [*self._size_rows(), *self._time_rows()]
+        width = max(len(label) for label, _ in rows)
+        lines = [f"{label:<{width}}  {value}" for label, value in rows]
+        if self.peak_tensors:
+            lines += ["", f"largest at the peak, {self.peak_instruction[0]} {self.peak_instruction[1]}:"]
+            lines += [f"  {tensor.text()}" for tensor in self.peak_tensors]
+        return "\n".join([*lines, *([self.advice] if self.advice else [])])
+
+    def _size_rows(self) -> list[tuple[str, str]]:
         index, name = self.peak_instruction
-        verified = "not verified" if self.verify_seconds is None else f"{self.verify_seconds:.3f} s"
         rows = [("nodes", str(self.nodes)), ("naive", format_bytes(self.naive_bytes)),
                 ("lower bound", format_bytes(self.lower_bound_bytes)),
                 ("planned", f"{format_bytes(self.planned_bytes)} ({self.ratio:.3f} of the lower bound)"),
                 ("  persistent", format_bytes(self.persistent_bytes)),
-                ("  transient", format_bytes(self.transient_bytes)), ("host", format_bytes(self.host_bytes)),
-                ("peak", f"{format_bytes(self.peak_live_bytes)} live at {index} {name}")]
-        rows += [(f"  {kind}", format_bytes(nbytes)) for kind, nbytes in self.by_class.items()]
-        if self.recomputed:
-            rows += [("recomputed", f"{self.recomputed} instructions, {self.recompute_flops / 1e9:.2f} GFLOP"),
+                ("  transient", format_bytes(self.transient_bytes)), ("host", format_bytes(self.host_bytes))]
+        if self.budget_bytes is not None:
+            least = "" if self.least_budget_bytes is None else f", {format_bytes(self.least_budget_bytes)} would do"
+            rows.append(("budget", format_bytes(self.budget_bytes) + least))
+        rows.append(("peak", f"{format_bytes(self.peak_live_bytes)} live at {index} {name}"))
+        return rows + [(f"  {kind}", format_bytes(nbytes)) for kind, nbytes in self.by_class.items()]
+
+    def _time_rows(self) -> list[tuple[str, str]]:
+        verified = "not verified" if self.verify_seconds is None else f"{self.verify_seconds:.3f} s"
+        rows = []
+        if self.techniques is not None:
+            rows += [*self.techniques.rows(),
                      ("modelled step", f"{self.step_seconds:.4f} s, plain {self.plain_step_seconds:.4f} s")]
         rows += [("compile", f"{self.compile_seconds:.3f} s"), ("verify", verified)]
-        rows += [(f"  {stage}", f"{seconds:.3f} s") for stage, seconds in self.pass_seconds.items()]
-        width = max(len(label) for label, _ in rows)
-        return "\n".join(f"{label:<{width}}  {value}" for label, value in rows)
+        return rows + [(f"  {stage}", f"{seconds:.3f} s") for stage, seconds in self.pass_seconds.items()]
 
 
-def report(plan: Plan, verify_seconds: float | None = None) -> Report:
-    """The report of a plan; `verify_seconds` defaults to what the plan's own figures say of the verify pass."""
+def report(plan: Plan, verify_seconds: float | None = None, *, plain: Plan | None = None,
+           machine: str | Machine = "cpu", budget_bytes: int | None = None,
+           least_budget_bytes: int | None = None) -> Report:
+    """The report of a plan; `verify_seconds` defaults to what the plan's own figures say of the verify pass.
+
+    `plain` is the plain plan of the same program, against which savings are counted, and `machine` the one whose times
+    the techniques are given in. The budget and the least one are written down as they are given.
+    """
     figures = plan.figures
     if verify_seconds is None:
         verify_seconds = figures.pass_seconds.get("verify")
-    peak, by_class = _peak(plan)
+    storages = device_storages(plan)
+    peak = peak_instant(storages, len(plan))
+    by_class = _by_class(storages, peak)
     persistent = sum(plan.arenas[arena].bytes for arena in _persistent_arenas(plan))
     planned = plan.planned_bytes
-    recomputed = sum(1 for text in plan.instructions.name if AGAIN in text)
+    again, swapped = len(recomputed(plan)), swapped_bytes(plan)
+    used = techniques(plan, _machine(machine), plain) if again or swapped else None
     ratio = planned / figures.lower_bound_bytes if figures.lower_bound_bytes else 1.0
-    name = plan.instructions.name[peak] if peak >= 0 else "start of the program"
     return Report(figures.nodes, figures.naive_bytes, figures.lower_bound_bytes, planned, persistent,
-                  planned - persistent, plan.arena_bytes("host") + plan.arena_bytes("file"), by_class, (peak, name),
-                  figures.compile_seconds, verify_seconds, dict(figures.pass_seconds), ratio,
-                  figures.step_seconds, figures.plain_step_seconds, figures.recompute_flops, recomputed)
+                  planned - persistent, plan.arena_bytes("host") + plan.arena_bytes("file"), by_class,
+                  (peak, instruction_name(plan, peak)), figures.compile_seconds, verify_seconds,
+                  dict(figures.pass_seconds), ratio, figures.step_seconds, figures.plain_step_seconds,
+                  figures.recompute_flops, again, swapped, tuple(peak_tensors(plan, storages, peak)),
+                  advice(by_class, plan.memory), used, budget_bytes=budget_bytes,
+                  least_budget_bytes=least_budget_bytes)
+
+
+def _machine(machine: str | Machine) -> Machine:
+    return get_machine(machine) if isinstance(machine, str) else machine
 
 
 def _persistent_arenas(plan: Plan) -> set[int]:
@@ -96,54 +136,9 @@ def _persistent_arenas(plan: Plan) -> set[int]:
     return {arena for arena in arenas if plan.arenas[arena].space == "device"}
 
 
-def _peak(plan: Plan) -> tuple[int, dict[str, int]]:
-    """The first instruction at which most device bytes are live, and those bytes by class."""
-    root, born, dies = storage_lifetimes(plan)
-    device = np.array([arena.space == "device" for arena in plan.arenas], bool)
-    mine = root == np.arange(len(root))
-    if len(root):
-        mine &= device[np.array(plan.buffers.arena, np.int64)]
-    size = np.array([align(n) for n in plan.buffers.bytes], np.int64)
-    change = np.zeros(len(plan) + 2, np.int64)  # at index t + 1: instants are -1 to the last instruction
-    np.add.at(change, born[mine] + 1, size[mine])
-    np.subtract.at(change, np.minimum(dies[mine], len(plan)) + 1, size[mine])
-    peak = int(np.argmax(np.cumsum(change)[:len(plan) + 1])) - 1
-    live = mine & (born <= peak) & (dies > peak)
+def _by_class(storages: Storages, instant: int) -> dict[str, int]:
+    """Live bytes at an instant by class, in the order of CLASSES; classes without any are left out."""
     by_class = dict.fromkeys(CLASSES, 0)
-    for b in np.flatnonzero(live).tolist():
-        by_class[plan.buffers.buffer_class[b]] += int(size[b])
-    return peak, {kind: nbytes for kind, nbytes in by_class.items() if nbytes}
-
-
-def storage_lifetimes(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """For each buffer the first buffer of its storage; and for such a first buffer when the storage is born and dies.
-
-    A storage is a set of buffers that share bytes, as views or in place; the two ends of a persistent tensor
-    belong together and live throughout: born at -1, dying at the end. Values of other buffers mean nothing.
-    """
-    root = _roots(plan)
-    born, dies = np.array(plan.buffers.born, np.int64), np.array(plan.buffers.dies, np.int64)
-    first, last = born.copy(), dies.copy()
-    np.minimum.at(first, root, born)
-    np.maximum.at(last, root, dies)
-    held = root[[tensor.first for tensor in plan.persistent]]
-    first[held], last[held] = -1, len(plan)
-    return root, first, last
-
-
-def _roots(plan: Plan) -> NDArray[np.int64]:
-    """The first buffer of each buffer's storage, by union of everything that shares."""
-    parent = list(range(len(plan.buffers)))
-
-    def find(b: int) -> int:
-        while parent[b] != b:
-            parent[b] = parent[parent[b]]
-            b = parent[b]
-        return b
-
-    for b, shares in enumerate(plan.buffers.shares):
-        if shares >= 0:
-            parent[find(b)] = find(shares)
-    for tensor in plan.persistent:
-        parent[find(tensor.last)] = find(tensor.first)
-    return np.array([find(b) for b in range(len(parent))], np.int64)
+    for s in storages.live_at(instant):
+        by_class[storages.classes[s]] += int(storages.bytes[s])
+    return {kind: nbytes for kind, nbytes in by_class.items() if nbytes}

@@ -11,6 +11,7 @@ import gzip
 import json
 import os
 import zlib
+from array import array
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -101,6 +102,8 @@ def _plain(value: Any) -> Any:
         return value.name
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, array):
+        return value.tolist()
     raise TypeError(f"a plan file cannot hold a {type(value).__name__}: {value!r}")
 
 
@@ -153,20 +156,45 @@ def _decode(body: dict[str, Any], fingerprint: str, where: str) -> Plan:
 
 def _decode_buffers(columns: dict[str, list[Any]]) -> BufferColumns:
     dtypes = {name: dtype_of(name) for name in set(columns["dtype"])}
-    return _columns(BufferColumns, columns, shape=tuple, dtype=dtypes.__getitem__)
+    text = _Once()
+    return _columns(BufferColumns, columns, shape=_Once(tuple), dtype=dtypes.__getitem__, layout=text,
+                    buffer_class=text)
 
 
 def _decode_instructions(body: dict[str, Any], where: str) -> InstructionColumns:
     table = [parse_params(get_op(entry["op"]).Params, entry["fields"], f"{where}, operator {entry['op']}")
              for entry in body["params"]]
-    return _columns(InstructionColumns, body["instructions"], reads=tuple, writes=tuple, unread=tuple,
+    text, number = _Once(), _Once()
+
+    def numbers(row: list[int]) -> tuple[int, ...]:
+        return tuple(map(number, row))
+    return _columns(InstructionColumns, body["instructions"], reads=numbers, writes=numbers, unread=_Once(tuple),
+                    op=text, algorithm=text,
                     params=lambda index: None if index < 0 else table[index])
 
 
+class _Once:
+    """Equal items as one object: a file spells each of them out, and a deep network has few different ones."""
+
+    def __init__(self, convert: Callable[[Any], Any] | None = None) -> None:
+        self.convert = convert
+        self.known: dict[Any, Any] = {}
+
+    def __call__(self, item: Any) -> Any:
+        value = item if self.convert is None else self.convert(item)
+        return self.known.setdefault(value, value)
+
+
 def _columns(cls: type, columns: dict[str, list[Any]], **convert: Callable[[Any], Any]) -> Any:
-    """Columns of the class `cls`, all of one length, some of them converted item by item."""
+    """Columns of the class `cls`, all of one length, some of them converted item by item.
+
+    They are taken out of `columns` one by one, so that what was read is let go as soon as it is converted.
+    """
     names = [field.name for field in fields(cls)]
     if set(names) != set(columns) or len({len(columns[name]) for name in names}) != 1:
         raise ValueError(f"the columns of {cls.__name__} are not complete or not of one length")
-    return cls(**{name: list(map(convert[name], columns[name])) if name in convert else columns[name]
-                  for name in names})
+    made = {}
+    for name in names:
+        read = columns.pop(name)
+        made[name] = list(map(convert[name], read)) if name in convert else read
+    return cls(**made)

@@ -104,6 +104,11 @@ def instruction_seconds(plan: Plan, machine: Machine) -> Callable[[int], float]:
     return seconds
 
 
+def instruction_costs(plan: Plan) -> Callable[[int], Cost]:
+    """A function from a computation's number to the cost that its op declares."""
+    return _Costs(plan).of
+
+
 class _Costs:
     """Costs of computations as their ops declare them, asked once for each op, parameters and types."""
 

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from minigraph.plan.report import Report, report
 from minigraph.plan.verify import verify
 
-from .build import Maker, chain, swap, training
+from .build import Maker, chain, corrupt, swap, training
 
 
 def test_figures_of_a_chain_are_those_worked_out_by_hand() -> None:
@@ -101,3 +101,20 @@ def test_the_text_tells_every_figure() -> None:
                   "320 B live at 0 a", "workspace", "128 B", "0.500 s", "0.125 s", "pack", "0.250 s"):
         assert words in text
     assert "not verified" in report(chain()).text()
+
+
+def test_swapped_bytes_are_those_of_all_copies() -> None:
+    assert report(swap()).swapped_bytes == 128  # 64 out and 64 in
+    assert report(chain()).swapped_bytes == 0 and report(chain()).techniques is None
+
+
+def test_a_value_that_is_copied_back_has_the_class_of_the_original() -> None:
+    plan = corrupt(swap(), b_buffer_class=(5, "backward"))  # as lowering calls what is made in backward
+    assert report(plan).by_class == {"output": 64, "activation": 128}
+
+
+def test_the_budget_and_the_least_one_are_told_where_they_are_given() -> None:
+    assert (report(chain()).budget_bytes, report(chain()).least_budget_bytes) == (None, None)
+    told = report(chain(), budget_bytes=2048, least_budget_bytes=320)
+    assert told.feasible and (told.budget_bytes, told.least_budget_bytes) == (2048, 320)
+    assert "2.00 KiB, 320 B would do" in told.text()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...base import Entry
-from ...graph.graph import Graph
+from ...graph.graph import FORWARD, Graph
 from ..machine import Machine
 from ..schedule import IN, OUT, RUN, Schedule, read_roots, root_of
 from .problem import Evaluation
@@ -21,12 +21,15 @@ END = 1 << 60
 
 @dataclass(frozen=True)
 class _Node:
-    """What counting needs of a node: what it reads, (input, output) pairs it may share in place, what it makes."""
+    """What counting needs of a node: what it reads, (input, output) pairs it may share in place, what it makes, and the
+    value that it only moves into a persistent buffer, if that is what it does."""
 
     reads: tuple[Entry, ...]
     pairs: tuple[tuple[Entry, Entry], ...]
     outs: tuple[Entry, ...]
     scratch_bytes: int
+    moves: Entry | None
+    is_forward: bool
 
 
 class QuickCount:
@@ -64,12 +67,17 @@ class QuickCount:
 
         for entry, end in zip(self.inputs, last, strict=False):
             new(entry, 0, end)
+        backward_start = self._backward_start(schedule)
         for t, (kind, operand) in enumerate(schedule.steps):
             if kind == IN:
                 new(operand, t, next(made))
             if kind != RUN:
                 continue
             node = self.nodes[operand]
+            if node.moves is not None:
+                s = storage.get(node.moves, -1)
+                if s >= len(self.inputs) and born[s] >= backward_start and until[s] != END:
+                    sizes[s] = 0  # computed where it is to lie
             taken: dict[Entry, int] = {}
             for source, out in node.pairs:
                 s = storage.get(source, -1)
@@ -86,6 +94,16 @@ class QuickCount:
             if node.scratch_bytes:
                 scratch.append((t, node.scratch_bytes))
         return _peak(born, until, sizes, scratch, len(schedule))
+
+    def _backward_start(self, schedule: Schedule) -> int:
+        """The first step at which a node runs again, or one of backward."""
+        ran: set[int] = set()
+        for t, (kind, node) in enumerate(schedule.steps):
+            if kind == RUN:
+                if node in ran or not self.nodes[node].is_forward:
+                    return t
+                ran.add(node)
+        return len(schedule)
 
     def _last_uses(self, schedule: Schedule) -> list[int]:
         """For the inputs, and then for each value in the order in which it is made, the last step that needs it."""
@@ -169,7 +187,10 @@ def _node(graph: Graph, i: int, size: Sequence[int], scratch_bytes: int) -> _Nod
             pairs.append((root, first + out))
     changed = {first + out for _, out in op.mutates(params)}
     outs = tuple(e for e in graph.entries(i) if e not in changed)
-    return _Node(tuple(read_roots(graph, i)), tuple(pairs), outs, scratch_bytes)
+    only_moves = op.mutates(params) == ((0, 0),) and 0 in unread and (1, 0) in declared \
+        and graph.op[graph.node_of[inputs[0]]] is None
+    return _Node(tuple(read_roots(graph, i)), tuple(pairs), outs, scratch_bytes, roots[1] if only_moves else None,
+                 graph.phase[i] == FORWARD)
 
 
 def _peak(born: list[int], until: list[int], sizes: list[int], scratch: list[tuple[int, int]], length: int) -> int:

@@ -25,24 +25,33 @@ class Absence:
 
 
 def absences(problem: Problem, schedule: Schedule, entries: Collection[Entry]) -> list[Absence]:
-    """For each value that forward makes, backward reads and the schedule never drops: the absence between them."""
+    """For each value that forward makes, backward reads and the schedule never drops: the absence between them.
+
+    Backward begins with the first node that runs again. A value that is made again before backward has read it is left
+    out, for nobody needs what was away.
+    """
     wanted = set(entries)
     wanted -= {operand for kind, operand in schedule.steps if kind == DROP}
     forward = frozenset(problem.forward)
+    ran: set[int] = set()
     last: dict[Entry, int] = {}
     back: dict[Entry, int] = {}
     started = False
     for k, (kind, node) in enumerate(schedule.steps):
         if kind != RUN:
             continue
-        started = started or node not in forward
-        for entry in (*read_roots(problem.graph, node), *problem.graph.entries(node)):
-            if entry not in wanted:
-                continue
-            if not started:
+        started = started or node in ran or node not in forward
+        ran.add(node)
+        for entry in read_roots(problem.graph, node):
+            if not started and entry in wanted:
                 last[entry] = k
             elif entry in last:
                 back.setdefault(entry, k)
+        for entry in problem.graph.entries(node):
+            if not started and entry in wanted:
+                last[entry] = k
+            elif entry not in back:
+                last.pop(entry, None)
     return [Absence(e, last[e], back[e]) for e in last if e in back]
 
 

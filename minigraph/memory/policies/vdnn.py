@@ -1,8 +1,9 @@
 """`vdnn`: Rhu, Gimelshein, Clemons, Zulfiqar and Keckler, "vDNN: Virtualized Deep Neural Networks" (MICRO 2016).
 
 The values that forward layers leave for backward go to host memory as soon as their last forward reader has run, and
-the next layer waits for the copy; they come back one layer ahead of their backward reader. Three forms: what costly
-layers (convolutions) read, everything, and the dynamic choice of the fastest one that fits.
+the next layer waits for the copy; they come back one layer ahead of their backward reader. What is read again within
+two layers, such as the last one's output, would only be under way, and stays. Three forms: what costly layers
+(convolutions) read, everything, and the dynamic choice of the fastest one that fits.
 """
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def vdnn(problem: Problem) -> list[Candidate]:
 
 def _offloaded(problem: Problem, entries: set[Entry]) -> Schedule:
     plain = from_order(problem.order)
-    return with_swaps(problem, plain, absences(problem, plain, entries & problem.droppable), eager=True, lead=LEAD)
+    away = [a for a in absences(problem, plain, entries & problem.droppable) if a.back - a.last > 2 * LEAD]
+    return with_swaps(problem, plain, away, eager=True, lead=LEAD)
 
 
 def _read_by_costly(problem: Problem) -> set[Entry]:

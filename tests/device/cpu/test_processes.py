@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PRELUDE = """
 import os, resource, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background may have had it ignored
 from minigraph.base import OutOfMemoryError
 from minigraph.device.cpu import CpuDevice, Delay
 from tests.device.cpu.plans import COMPUTE, chain, expected, feeds, in_file, load, mixed, run, same_bits, set_values

@@ -1,0 +1,61 @@
+"""What a refused budget says: the least that would do, and the instruction and tensors that force it."""
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import minigraph as mx
+from minigraph.base import MXNetError, OutOfMemoryError
+from minigraph.plan.peak import peak_tensors
+from minigraph.plan.report import report
+from minigraph.planning import least_budget, plan, prepare
+
+SHAPES = {"data": (4, 3, 16, 16)}
+
+
+def network(blocks: int = 5) -> mx.sym.Symbol:
+    h = mx.sym.Variable("data")
+    for k in range(blocks):
+        h = mx.sym.Activation(mx.sym.Convolution(h, kernel=(3, 3), pad=(1, 1), num_filter=8, name=f"conv{k}"),
+                              act_type="tanh", name=f"tanh{k}")
+    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Flatten(h), num_hidden=5, name="fc"), name="softmax")
+
+
+def refusal(memory: str, **options) -> OutOfMemoryError:
+    with pytest.raises(OutOfMemoryError) as refused:
+        plan(network(), SHAPES, "sgd", "step", memory, budget=1000, **options)
+    return refused.value
+
+
+@pytest.mark.parametrize("memory", ["plain", "auto", "sublinear"])
+def test_a_refusal_names_the_instruction_at_the_peak_of_the_least_plan_and_its_three_largest_tensors(memory) -> None:
+    error = refusal(memory)
+    least = plan(network(), SHAPES, "sgd", "step", memory, budget=error.asked_bytes)
+    index, name = report(least).peak_instruction
+    assert f"instruction {index}, {name}," in str(error)
+    largest = peak_tensors(least, count=3)
+    assert len(largest) == 3
+    for tensor in largest:
+        assert f"{tensor.name} (" in str(error) and f"{tensor.buffer_class} of {tensor.layer})" in str(error)
+
+
+def test_a_refusal_is_one_paragraph_with_both_budgets() -> None:
+    error = refusal("auto")
+    assert "\n" not in str(error)
+    asked = re.search(r"least that it can do with is (\d+) bytes", str(error))
+    assert asked is not None and int(asked[1]) == error.asked_bytes and error.free_bytes == 1000
+
+
+def test_a_refusal_leaves_the_layout_as_it_was() -> None:
+    program = prepare(network(), SHAPES, "sgd", memory="auto", optimizer_params={"momentum": 0.9})
+    before = dict(program.layout.places)
+    least = least_budget(program)
+    assert program.layout.places == before
+    assert plan(network(), SHAPES, "sgd", memory="auto", budget=least,
+                optimizer_params={"momentum": 0.9}).planned_bytes <= least
+
+
+def test_a_host_budget_without_room_is_refused_as_such() -> None:
+    with pytest.raises(MXNetError, match="host budget of 1 bytes has no room"):
+        plan(network(), SHAPES, "sgd", "step", "vdnn_all", budget=1000, host_budget=1)
