@@ -9,31 +9,10 @@
 // into parts of `part_length`; with more than one part the workspace holds the sums as (outputs, parts)
 // floats, and a second launch adds them. The cuts depend on shapes only. Bytes: 4 (data + outputs) and 8 a
 // part. FLOPs: data.
+#include "broadcast.h"
 #include "common.h"
 
 // ---- arithmetic ----------------------------------------------------------------------------------
-
-template <class F>
-__device__ __forceinline__ void broadcast_each(const float *lhs, const float *rhs, float *out, long long n,
-                                               const Dims &shape, const Dims &lhs_steps,
-                                               const Dims &rhs_steps, F f) {
-  GRID_STRIDE (i, n) {
-    long long index = i, l = 0, r = 0;
-    for (int k = 7; k > 0 && index > 0; --k) {
-      long long rest = index / shape.d[k], place = index - rest * shape.d[k];
-      l += place * lhs_steps.d[k];
-      r += place * rhs_steps.d[k];
-      index = rest;
-    }
-    out[i] = f(lhs[l + index * lhs_steps.d[0]], rhs[r + index * rhs_steps.d[0]]);
-  }
-}
-
-#define BROADCAST(NAME, STATEMENT)                                                                         \
-  extern "C" __global__ void NAME(const float *lhs, const float *rhs, float *out, long long n, Dims shape, \
-                                  Dims lhs_steps, Dims rhs_steps) {                                        \
-    broadcast_each(lhs, rhs, out, n, shape, lhs_steps, rhs_steps, [](float x, float y) { STATEMENT; });    \
-  }
 
 BROADCAST(broadcast_add_forward_strided, return x + y)
 BROADCAST(broadcast_sub_forward_strided, return x - y)

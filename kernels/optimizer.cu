@@ -11,22 +11,7 @@
 // Bytes: 12 n for SGD, 20 n with momentum, 28 n for Adam, 4 n for a sum of squares. FLOPs: 5 n to 15 n, and
 // 2 n.
 #include "common.h"
-
-enum ControlWord { kRescale = 4, kClip = 5, kGlobalNorm = 6, kFirstRate = 8 };
-
-// What the control buffer says about parameter `index`.
-struct Settings {
-  float rescale, clip, rate, decay;
-  __device__ __forceinline__ Settings(const float *control, const float *scale, long long index)
-      : rescale(scale ? control[kRescale] * scale[0] : control[kRescale]),
-        clip(control[kClip]),
-        rate(control[kFirstRate + 2 * index]),
-        decay(control[kFirstRate + 2 * index + 1]) {}
-  // x within [-clip, clip]; a negative clip is off. NaN stays NaN.
-  __device__ __forceinline__ float clipped(float x) const {
-    return clip >= 0.f ? min_nan(max_nan(x, -clip), clip) : x;
-  }
-};
+#include "optimizer.h"
 
 // f(weight[i], grad[i], state[i]...) for every element, f changing weight and states, four elements at a
 // time.

@@ -10,6 +10,7 @@
 // Memory contract of reduce_backward: grad and extremum have one float an output and are only read, data_grad
 // has the shape `sizes` and may be `data`, whose element is read before it is overwritten by the same thread.
 // No workspace. per element: 4 bytes written, 4 read (extremum only), 1 FLOP.
+#include "reduce.h"
 #include "rows.h"
 
 struct Sum {
@@ -32,26 +33,6 @@ struct Min {
     return row_min<Group>(count, f);
   }
 };
-
-// kept and reduced are the sizes of those axes, *_steps their strides in x. Neighbouring groups take
-// neighbouring outputs, so that a thread for each output reads what its neighbours read beside it.
-template <class Group, class Kind>
-__device__ __forceinline__ void reduce_forward(const float *x, float *out, long long outputs,
-                                               long long pieces, long long length, long long piece,
-                                               const Dims &kept, const Dims &kept_steps, const Dims &reduced,
-                                               const Dims &reduced_steps, float divisor) {
-  FOR_ROWS(Group, r, outputs * pieces) {
-    long long number = r / outputs, output = r - number * outputs, start = number * piece;
-    long long count = length - start < piece ? length - start : piece;
-    const float *from = x + strided_offset(output, kept, kept_steps);
-    float result = Kind::template over<Group>(count, [&](long long k) {
-      long long i = start + k;
-      // The last reduced axis alone takes no division.
-      return from[i < reduced.d[7] ? i * reduced_steps.d[7] : strided_offset(i, reduced, reduced_steps)];
-    });
-    if (Group::first() == 0) out[output * pieces + number] = result / divisor;
-  }
-}
 
 template <class Group>
 __device__ __forceinline__ void sum_forward(const float *x, float *out, long long outputs, long long pieces,
@@ -79,12 +60,6 @@ __device__ __forceinline__ void min_forward(const float *x, float *out, long lon
   reduce_forward<Group, Min>(x, out, outputs, pieces, length, piece, kept, kept_steps, reduced, reduced_steps,
                              divisor);
 }
-
-#define REDUCE_PARAMETERS                                                                              \
-  (const float *x, float *out, long long outputs, long long pieces, long long length, long long piece, \
-   Dims kept, Dims kept_steps, Dims reduced, Dims reduced_steps, float divisor)
-#define REDUCE_ARGUMENTS \
-  (x, out, outputs, pieces, length, piece, kept, kept_steps, reduced, reduced_steps, divisor)
 
 ROW_KERNELS(sum_forward, sum_forward, REDUCE_PARAMETERS, REDUCE_ARGUMENTS)
 ROW_KERNELS(max_forward, max_forward, REDUCE_PARAMETERS, REDUCE_ARGUMENTS)

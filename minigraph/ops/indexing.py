@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..base import Builder, Entry, MXNetError, PartialShape, dtype_of
+from ..base import Algorithm, Builder, Entry, MXNetError, PartialShape, TensorType, dtype_of
 from .chunks import chunks
 from .elemwise import only
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
@@ -246,7 +246,11 @@ def take_into(a: np.ndarray, indices: np.ndarray, axis: int, out: np.ndarray, wh
 
 @register
 class TakeBackward(ByIndex):
-    """grad added to the slice of each index, in ascending order of position; `a` is read for its shape."""
+    """grad added to the slice of each index, in ascending order of position; `a` is read for its shape.
+
+    Half precision is summed in float32 and rounded once: a sum in float16 stands still once it is some 2048 times what
+    is added to it.
+    """
 
     name = "_take_backward"
     Params = TakeParams
@@ -267,11 +271,19 @@ class TakeBackward(ByIndex):
         grad, indices, _ = ins
         view = layout(outs[0].shape, p.axis)
         out, rows = outs[0].reshape(view), grad.reshape(view[0], indices.size, view[2])
-        out.fill(0)
+        total = work.array(view, np.dtype(np.float32)) if out.dtype == np.float16 else out
+        total.fill(0)
         for start, ids in numbers(indices, view[1], "take: index"):
             for position, number in enumerate(ids.tolist(), start):
-                target = out[:, number]
+                target = total[:, number]
                 np.add(target, rows[:, position], out=target)
+        if total is not out:
+            np.copyto(out, total, casting="same_kind")
+
+    def algorithms(self, p: TakeParams, ins: Sequence[TensorType], outs: Sequence[TensorType],
+                   ) -> tuple[Algorithm, ...]:
+        half = outs[0].dtype == np.float16
+        return (Algorithm(workspace_bytes=Workspace.bytes_for((outs[0].shape, np.float32)) if half else 0),)
 
     def samples(self) -> Sequence[Sample]:
         return [Sample({}, ((5, 3), (5,), (4, 3)), integer={"indices": 4}, differentiable=False)]

@@ -198,7 +198,7 @@ class L2NormalizationParams:
                       ("instance", "channel", "spatial"))
 
 
-def _norm_view(p: L2NormalizationParams, shape: Shape) -> View:
+def norm_view(p: L2NormalizationParams, shape: Shape) -> View:
     """(rows, what a norm runs over, what is beside it)."""
     if p.mode == "instance":
         return shape[0], prod(shape[1:]), 1
@@ -244,7 +244,7 @@ class L2Normalization(Op):
         return [data], [data, merge_shapes(outs[1], _norm_shape(p, data))]
 
     def compute(self, p: L2NormalizationParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
-        view = _norm_view(p, ins[0].shape)
+        view = norm_view(p, ins[0].shape)
         data, out, norm = ins[0].reshape(view), outs[0].reshape(view), outs[1].reshape(view[0], view[2])
         for s in _parts(view, data.dtype.itemsize):
             np.einsum("rcl,rcl->rl", data[s], data[s], out=norm[s])
@@ -294,7 +294,7 @@ class _L2NormalizationBackward(Op):
         return [data, data, merge_shapes(ins[2], _norm_shape(p, data))], [data]
 
     def _scratch(self, p: L2NormalizationParams, shape: Shape, dtype: np.dtype) -> list[tuple[Shape, Any]]:
-        view = _norm_view(p, shape)
+        view = norm_view(p, shape)
         rows = _rows(view, dtype.itemsize)
         return [((rows, *view[1:]), dtype), ((rows, view[2]), dtype)]
 
@@ -302,7 +302,7 @@ class _L2NormalizationBackward(Op):
         return (Algorithm("chunks", Workspace.bytes_for(*self._scratch(p, ins[0].shape, ins[0].dtype))),)
 
     def compute(self, p: L2NormalizationParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
-        view = _norm_view(p, ins[0].shape)
+        view = norm_view(p, ins[0].shape)
         grad, y, out = (a.reshape(view) for a in (*ins[:2], outs[0]))
         norm = ins[2].reshape(view[0], 1, view[2])
         scratch = [work.array(*each) for each in self._scratch(p, ins[0].shape, grad.dtype)]
