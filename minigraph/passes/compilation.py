@@ -139,6 +139,7 @@ class Compilation:
     algorithms: list[Algorithm | None] | None = None
     offsets: np.ndarray | None = None
     workspace_offsets: dict[int, int] | None = None
+    persistent_bytes: int = 0
     transient_bytes: int | None = None
     host_bytes: int = 0
     swapped_bytes: int = 0

@@ -23,7 +23,7 @@ _NAMED = 3
 """Tensors that a refusal names."""
 
 
-def fastest_within(state: Compilation, candidates: Sequence[Candidate], persistent_bytes: int) -> Schedule:
+def fastest_within(state: Compilation, candidates: Sequence[Candidate]) -> Schedule:
     """The fastest candidate whose packed arenas stay within the budgets; without a budget the lowest peak.
 
     Raises OutOfMemoryError naming the least budget that would do, to the byte. There must be a candidate.
@@ -38,24 +38,24 @@ def fastest_within(state: Compilation, candidates: Sequence[Candidate], persiste
     least: tuple[int, Schedule] | None = None
     for candidate in sorted(candidates, key=lambda c: (c.seconds, c.peak_bytes)):
         if candidate.peak_bytes <= budget:
-            needed = _needed_bytes(state, candidate, persistent_bytes)
+            needed = _needed_bytes(state, candidate)
             if needed <= budget:
                 return candidate.schedule
             least = _smaller(least, needed, candidate.schedule)
     for candidate in sorted(candidates, key=lambda c: c.peak_bytes):
         if least is not None and candidate.peak_bytes >= least[0]:
             break
-        least = _smaller(least, _needed_bytes(state, candidate, persistent_bytes), candidate.schedule)
+        least = _smaller(least, _needed_bytes(state, candidate), candidate.schedule)
     assert least is not None
     if least[0] >= NEVER:
         raise no_host_room(state, candidates)
-    raise _refusal(state, *least, persistent_bytes)
+    raise _refusal(state, *least)
 
 
-def _needed_bytes(state: Compilation, candidate: Candidate, persistent_bytes: int) -> int:
+def _needed_bytes(state: Compilation, candidate: Candidate) -> int:
     """The least budget under which a candidate is taken: what it is packed to, or its quick count where that is more,
     by which it is passed over. So what is named as the least budget is always accepted."""
-    return max(candidate.peak_bytes, persistent_bytes + packed_bytes(state, candidate.schedule))
+    return max(candidate.peak_bytes, state.persistent_bytes + packed_bytes(state, candidate.schedule))
 
 
 def no_host_room(state: Compilation, candidates: Sequence[Candidate]) -> MXNetError:
@@ -72,14 +72,14 @@ def _smaller(least: tuple[int, Schedule] | None, planned: int, schedule: Schedul
     return (planned, schedule) if least is None or planned < least[0] else least
 
 
-def _refusal(state: Compilation, least: int, schedule: Schedule, persistent_bytes: int) -> OutOfMemoryError:
+def _refusal(state: Compilation, least: int, schedule: Schedule) -> OutOfMemoryError:
     """The error that names the least budget, what forces it, and what to do."""
     request, budget = state.request, state.request.budget_bytes
     assert budget is not None
     return OutOfMemoryError(
         f"a budget of {budget} bytes ({format_bytes(budget)}) is too small for `{request.program}` with "
         f"memory={request.memory!r}: the least that it can do with is {least} bytes ({format_bytes(least)}), of "
-        f"which {persistent_bytes} are parameters, states and gradients; {_what_forces(state, schedule)}; give that "
+        f"which {state.persistent_bytes} are parameters, states and gradients; {_what_forces(state, schedule)}; give that "
         f"much, a smaller batch or another policy", least, budget)
 
 

@@ -21,7 +21,7 @@ def assign_offsets(state: Compilation) -> None:
     state.lower_bound_bytes = _problem(lives + list(scratch.values())).lower_bound_bytes
     state.naive_bytes = _naive_bytes(state)
     if state.request.memory not in ("naive", "inplace"):
-        solution = _solve(lives + list(scratch.values()))
+        solution = _solve(lives + list(scratch.values()), _capacity(state))
         starts = solution.offset[len(transient):]
     else:
         solution = _side_by_side(lives, max((b for *_, b in scratch.values()), default=0))
@@ -64,9 +64,15 @@ def _problem(lives: Lives) -> Problem:
     return Problem(columns[:, 0], columns[:, 1], columns[:, 2], ALIGNMENT)
 
 
-def _solve(lives: Lives) -> Solution:
+def _capacity(state: Compilation) -> int | None:
+    """Bytes that a budget leaves for the transient arena: whatever fits into them will do."""
+    budget = state.request.budget_bytes
+    return None if budget is None else max(budget - state.persistent_bytes, 0)
+
+
+def _solve(lives: Lives, capacity_bytes: int | None = None) -> Solution:
     problem = _problem(lives)
-    solution = pack(problem)
+    solution = pack(problem, capacity_bytes)
     validate(problem, solution)
     return solution
 

@@ -24,11 +24,12 @@ def schedule(state: Compilation) -> None:
     strategy = PLAIN if request.program in ("eval", "update") else POLICIES.get(request.memory, PLAIN)
     if strategy.without_budget == "fastest" and request.budget_bytes is None:
         strategy = PLAIN
+    state.persistent_bytes = _persistent_bytes(state)
     problem = make_problem(state, order)
     candidates = strategy.candidates(problem)
     if not candidates:
         raise no_host_room(state, strategy.candidates(replace(problem, host_budget_bytes=UNBOUNDED)))
-    state.schedule = fastest_within(state, candidates, _persistent_bytes(state))
+    state.schedule = fastest_within(state, candidates)
     state.step_seconds = problem.quick(state.schedule).seconds
     state.plain_step_seconds = sum(problem.seconds[node] for node in order)
     state.recompute_flops = _repeated_flops(graph, state.schedule)
@@ -56,12 +57,12 @@ def make_problem(state: Compilation, order: list[int]) -> Problem:
     choose_workspaces(trial)
     assert trial.algorithms is not None
     scratch = [0 if a is None else align(a.workspace_bytes) for a in trial.algorithms]
-    machine, persistent_bytes = get_machine(state.request.machine), _persistent_bytes(state)
+    machine = get_machine(state.request.machine)
     counter = QuickCount(graph, order, held, scratch, seconds, machine)
 
     def quick(schedule: Schedule) -> Evaluation:
         found = counter.evaluate(schedule)
-        return replace(found, peak_bytes=persistent_bytes + found.peak_bytes)
+        return replace(found, peak_bytes=state.persistent_bytes + found.peak_bytes)
     return Problem(graph, order, state.backward_start, seconds, size_bytes, quick, machine,
                    state.request.host_budget_bytes)
 
