@@ -6,6 +6,7 @@ when an arena grows, and refuse to show bytes that another program has taken.
 """
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import random
-from .base import MXNetError, Shape, dtype_of
+from .base import MXNetError, OutOfMemoryError, Shape, dtype_of, format_bytes
 from .context import Context
 from .device.device import Device, Memory
 from .graph import Graph
 from .graph.infer import infer_dtypes, infer_shapes
-from .memory.layout import PersistentLayout
+from .memory.layout import PersistentLayout, Place
+from .ndarray import register_waiter
 from .ops.op import format_shape, is_complete
 from .symbol.to_graph import symbol_graph
 
@@ -28,23 +30,27 @@ if TYPE_CHECKING:
 REQUESTS = ("write", "add", "null")
 
 
-def device_of(context: Context) -> Device:
-    """The device of a context; MXNetError with the reason when it cannot be used."""
+def device_of(context: Context, disk: str | os.PathLike[str] | None = None) -> Device:
+    """The device of a context; MXNetError with the reason when it cannot be used. `disk` is a folder for swap files."""
     if context.device_type in ("cpu", "cpu_pinned", "cpu_shared"):
         from .device.cpu import CpuDevice
-        return CpuDevice()
-    raise MXNetError(f"there is no device {context}; this build runs on mx.cpu()")
+        return CpuDevice(disk)
+    from .device.cuda import cuda_device
+    device = cuda_device(context.device_id)
+    register_waiter(device)
+    return device
 
 
 class Group:
     """One persistent and one transient arena, and the programs over them.
 
     `turn` names the program and range that ran last, so that results which others have overwritten are refused.
+    `disk` is the folder in which the CPU makes swap files.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, disk: str | os.PathLike[str] | None = None) -> None:
         self.context = context
-        self.device = device_of(context)
+        self.device = device_of(context, disk)
         self.memory: Memory = self.device.memory()
         self.layout = PersistentLayout()
         self.transient_bytes = 0
@@ -53,11 +59,22 @@ class Group:
         self._step = 0
         self._generator: object = None
 
-    def reserve(self, plan: Plan) -> None:
-        """Make room for a program. Outputs do not outlive a transient arena that grows."""
-        if plan.arenas[1].bytes > self.transient_bytes:
-            self.transient_bytes, self.turn = plan.arenas[1].bytes, None
-        self.memory.reserve(self.layout.bytes, self.transient_bytes)
+    def reserve(self, plan: Plan, budget_bytes: int | None = None) -> None:
+        """Make room for a program. Outputs do not outlive a transient arena that grows, or tries to.
+
+        OutOfMemoryError before anything is allocated when both arenas would pass the budget.
+        """
+        transient_bytes = max(plan.arenas[1].bytes, self.transient_bytes)
+        needed = self.layout.bytes + transient_bytes
+        if budget_bytes is not None and needed > budget_bytes:
+            raise OutOfMemoryError(
+                f"with `{plan.program}`, the programs bound here need {needed} bytes ({format_bytes(needed)}), "
+                f"{self.layout.bytes} of them for parameters, states and gradients; the budget is {budget_bytes} "
+                f"bytes ({format_bytes(budget_bytes)})", needed, budget_bytes)
+        if transient_bytes > self.transient_bytes:
+            self.turn = None
+        self.memory.reserve(self.layout.bytes, transient_bytes)
+        self.transient_bytes = transient_bytes
 
     @property
     def random_step(self) -> int:
@@ -197,3 +214,21 @@ def moved_up(plan: Plan, nbytes: int) -> Plan:
                for offset, arena in zip(columns.offset, columns.arena, strict=True)]
     arenas = tuple(replace(arena, bytes=arena.bytes + nbytes * (k == transient)) for k, arena in enumerate(plan.arenas))
     return replace(plan, arenas=arenas, buffers=replace(columns, offset=offsets))
+
+
+def persistent_places(plan: Plan) -> dict[str, Place]:
+    """Where a plan has its persistent tensors, in the plan's order."""
+    columns = plan.buffers
+    return {tensor.name: Place(columns.offset[b], columns.shape[b], columns.dtype[b], columns.buffer_class[b])
+            for tensor in plan.persistent for b in (tensor.first,)}
+
+
+def check_budgets(plan: Plan, budget_bytes: int | None, host_budget_bytes: int) -> None:
+    """OutOfMemoryError when a ready plan takes more than the budgets of the executor that is to use it."""
+    swapped = plan.arena_bytes("host") + plan.arena_bytes("file")
+    for needed, allowed, what in ((plan.planned_bytes, budget_bytes, "budget"),
+                                  (swapped, host_budget_bytes, "host_budget")):
+        if allowed is not None and needed > allowed:
+            raise OutOfMemoryError(f"the plan of `{plan.program}` takes {needed} bytes ({format_bytes(needed)}) of the "
+                                   f"{what}, which is {allowed} bytes here; give more, or a plan that takes less",
+                                   needed, allowed)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NoReturn
 
-from . import __version__
+from . import __version__, measure
 from .base import MXNetError, OutOfMemoryError, Shape, format_bytes
 from .explain import explain
 from .formats.atomic import write_atomically
@@ -103,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     each = _command(commands, "explain", "print the network at each stage of its compilation", _print_stages)
     each.add_argument("--max-lines", type=int, default=_DEFAULT_MAX_LINES, metavar="N",
                       help=f"lines shown of each stage, 0 for all (default {_DEFAULT_MAX_LINES})")
+    measure.add_command(commands).set_defaults(run=_print_machine)
     return parser
 
 
@@ -124,7 +125,8 @@ def _command(commands: Any, name: str, purpose: str, run: Any) -> argparse.Argum
     parser.add_argument("--disk", metavar="FOLDER", help="swap to a file in this folder in the place of host memory")
     parser.add_argument("--machine", default="cpu", metavar="NAME",
                         help="whose times a policy weighs, such as V100 (default cpu); its memory is the budget of "
-                             "`largest` when none is given")
+                             "`largest` when none is given; a machine file ends in .json")
+    parser.add_argument("--profile", metavar="FILE", help="measured times that replace the machine's own")
     parser.set_defaults(run=run)
     return parser
 
@@ -134,7 +136,7 @@ def _prepare(given: argparse.Namespace) -> Program:
     symbol = load_network(given.network, parse_settings(given.arg), shapes)
     optimizer = (given.optimizer or "sgd") if given.program == "step" else given.optimizer
     return prepare(symbol, shapes, optimizer, given.program, given.memory, budget=given.budget,
-                   host_budget=given.host_budget, disk=given.disk, machine=given.machine,
+                   host_budget=given.host_budget, disk=given.disk, machine=given.machine, profile=given.profile,
                    optimizer_params=parse_settings(given.optimizer_arg))
 
 
@@ -162,6 +164,10 @@ def _report(program: Program, plan: Plan) -> Report:
         least = least_budget(program)
     return report(plan, plain=plain, machine=program.request.machine, budget_bytes=program.request.budget_bytes,
                   least_budget_bytes=least)
+
+
+def _print_machine(given: argparse.Namespace) -> None:
+    print(measure.run_command(given))
 
 
 def _print_stages(given: argparse.Namespace) -> None:

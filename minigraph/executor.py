@@ -5,7 +5,8 @@ Three programs serve one bound symbol, over the same persistent arena: `step` (f
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,51 +17,89 @@ from .binding import (
     OutputStorage,
     PersistentStorage,
     bind_graph,
+    check_budgets,
     moved_up,
     normalise_requests,
+    persistent_places,
     unread_inputs,
 )
+from .comparison import Comparison, Trial, check_modes
 from .context import Context, current_context
-from .ndarray import NDArray
+from .graph import Graph
+from .inspection import NonFinite, find_nonfinite, with_internals
+from .ndarray import HostStorage, NDArray
 from .ops.control import set_key
-from .passes.compilation import CONTROL, Request, Updater, gradient_name, head_gradient_name, state_name
+from .passes.compilation import (
+    CONTROL,
+    MemoryChoice,
+    Request,
+    Updater,
+    gradient_name,
+    head_gradient_name,
+    state_name,
+)
+from .passes.fingerprint import fingerprint
 from .passes.pipeline import compile_program
 from .plan.plan import Plan
+from .plan.verify import verify
+from .profiling import Trace, profile, recorder
+
+MonitorCallback = Callable[[str, NDArray], Any]
 
 
 class Executor:
     """See MXNet's Executor; `inputs` are arguments that are fed anew for every run and not kept.
 
-    `memory` is a memory mode, `verify=False` skips the plan's proof, `poison=True` runs with NaN in all bytes that
-    nobody may read. `shared` is an executor whose arenas and parameters are used as well; arguments in `own` (by
-    default those whose shapes are given) may differ from its arguments in shape, and then get bytes of their own.
+    `memory` is a memory mode or a policy: `plain` without a budget, `auto` with one. `budget`, in bytes or as "2GiB",
+    bounds the persistent and the transient arena together: a program that cannot keep it is refused before anything
+    runs, with an OutOfMemoryError that names the least it needs. Policies that swap may use `host_budget` bytes of
+    host memory (none by default), or of a file in the folder `disk` (as much as they like by default). `machine`
+    is the model whose times a policy weighs, a name or a machine file; `profile` is a file of measured times that
+    replace its own (`minigraph.measure`).
+    `verify=False` skips the plan's proof, `poison=True` runs with NaN in all bytes that
+    nobody may read, `graph=True` replays each program as one CUDA graph (on a GPU only). `shared` is an executor
+    whose arenas and parameters are used as well; arguments in `own` (by default those whose shapes are given) may
+    differ from its arguments in shape, and then get bytes of their own.
     """
 
     def __init__(self, symbol: Any, context: Context | None, shapes: Mapping[str, Shape], *,
                  grad_req: str | Sequence[str] | Mapping[str, str] = "write",
-                 dtypes: Mapping[str, Any] | None = None, inputs: Sequence[str] = (), memory: str = "plain",
+                 dtypes: Mapping[str, Any] | None = None, inputs: Sequence[str] = (), memory: str | None = None,
+                 budget: int | str | None = None, host_budget: int | str | None = None,
+                 disk: str | None = None, machine: str = "cpu", profile: str | None = None,
                  shared: Executor | None = None, own: Collection[str] | None = None, verify: bool = True,
-                 poison: bool = False) -> None:
+                 poison: bool = False, graph: bool = False) -> None:
         self._symbol = symbol
         self._dtypes = dict(dtypes or {})
-        self.graph = bind_graph(symbol, shapes, self._dtypes)
+        self._shapes = dict(shapes)
+        bound = bind_graph(symbol, shapes, self._dtypes)
+        self._bound: Graph | None = bound
         self.arg_names: list[str] = symbol.list_arguments()
         self.aux_names: list[str] = symbol.list_auxiliary_states()
         self.output_names: list[str] = symbol.list_outputs()
         self.requests = normalise_requests(grad_req, self.arg_names)
         self.inputs = frozenset(inputs)
-        self.memory = memory
-        self.group: Group = shared.group if shared is not None else Group(context or current_context())
+        self.memory = MemoryChoice.parse(memory, budget, host_budget, disk)
+        self.machine, self.profile_file = machine, profile
+        self.disk = disk
+        self.group: Group = shared.group if shared is not None \
+            else Group(context or current_context(), disk)
         self.context = self.group.context
-        self._verify, self._poison = verify, poison
+        self._verify, self._poison, self._graph = verify, poison, graph
         self._programs: dict[str, Any] = {}
         self._optional: dict[str, frozenset[str]] = {}
         self._parameters: dict[str, tuple[str, ...]] = {}
         self._updater: Updater | None = None
         self._feeds: dict[str, np.ndarray] = {}
+        self._given: dict[str, np.ndarray] = {}
+        self._last: tuple[str, str] | None = None
         self._current: str | None = None
+        self._monitor: tuple[MonitorCallback, bool] | None = None
         self._key = (0, 0)
-        self._types = {self.graph.name[i]: self.graph.type_of(self.graph.first[i]) for i in self.graph.variables()}
+        self._types = {bound.name[i]: bound.type_of(bound.first[i]) for i in bound.variables()}
+        self.output_types: dict[str, TensorType] = dict(zip(bound.output_names, map(bound.type_of, bound.outputs),
+                                                            strict=True))
+        """Shapes and dtypes of the outputs by name."""
         self._place = self._place_names(set(shapes if own is None else own))
         self._declare()
 
@@ -109,10 +148,10 @@ class Executor:
                 for name, place in self._place.items() if place in updated}
 
     @property
-    def output_types(self) -> dict[str, TensorType]:
-        """Shapes and dtypes of the outputs by name."""
-        graph = self.graph
-        return dict(zip(graph.output_names, map(graph.type_of, graph.outputs), strict=True))
+    def input_dict(self) -> dict[str, NDArray]:
+        """Arguments that were fed for the last run, as they were given."""
+        return {name: NDArray(HostStorage(self._given[self._place[name]], self.context)) for name in self.arg_names
+                if name in self.inputs and self._place[name] in self._given}
 
     @property
     def outputs(self) -> list[NDArray]:
@@ -138,10 +177,10 @@ class Executor:
         name = "train" if is_train else "eval"
         self._feed(feeds)
         if is_train:
+            self.program("train" if self._updater is None else "update")  # room for both, so that no outputs move later
             self._key = self.group.next_key()
-            if self._updater is not None:
-                self.program("update")  # room for it now, so that outputs do not move when it comes
         self._run(name, "forward" if is_train else "eval", np.empty(0, np.float32))
+        self._tell_monitor(name)
         return self.outputs
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
@@ -178,6 +217,63 @@ class Executor:
         for name in ("step", "update"):
             self._programs.pop(name, None)
 
+    # -- looking inside ------------------------------------------------------------------------------------------
+    def set_monitor_callback(self, callback: MonitorCallback | None, monitor_all: bool = False) -> None:
+        """Have `callback(name, value)` called after each forward for every operator's visible outputs, in order.
+
+        With `monitor_all` each operator's inputs come before, as `<node>_<input>`; variables among them are shown as
+        they are after the run. The values are copies. Forward then keeps them all until its end, so it takes more
+        memory; its results are the same. None ends it. `step` tells nothing: use forward, backward and update.
+        """
+        self._monitor = None if callback is None else (callback, monitor_all)
+        for name in ("train", "eval", "update"):
+            self._programs.pop(name, None)
+        self._current = self._last = self.group.turn = None
+
+    def debug_str(self) -> str:
+        """The symbol's nodes, then in MXNet's words the MiB of the transient arena of the present plan."""
+        nbytes = next(arena.bytes for arena in self.plan.arenas if arena.name == "transient")
+        return (f"{self._symbol.debug_str().rstrip()}\nTotal {nbytes >> 20} MB allocated\n"
+                f"Total 11 TempSpace resource requested\n")
+
+    def find_nonfinite(self) -> NonFinite | None:
+        """The first instruction whose output holds NaN or infinity, or None.
+
+        The last run is repeated one instruction at a time, with its inputs and random numbers, over a copy of the
+        parameters and states as they are now (after a step, those that it left); nothing changes. It takes as much
+        memory once more.
+        """
+        if self._last is None:
+            raise MXNetError("there was no run to repeat; call forward, backward or step before find_nonfinite")
+        name, part = self._last
+        plan = self.program(name).plan
+        return find_nonfinite(self.group, plan, self._given, plan.ranges[part][1])
+
+    def check_modes(self, other: str = "naive", **feeds: Any) -> Comparison:
+        """Run a training step under this executor's memory mode and under `other`, and compare every bit.
+
+        Forward and backward run as `train`, and with an optimizer the whole step as `step` where that can be; each
+        over a copy of the present state, with the same random numbers, so nothing changes. Keywords are inputs and
+        arguments as in `forward`, those of the last run otherwise; head gradients are the last ones, or random.
+        Compared are outputs, gradients, parameters, auxiliary and optimizer states. MXNetError names the first
+        difference with both values. A program that the budget refuses is left out. It takes as much memory once more.
+        """
+        trial, self._bound = self._trial(feeds), None
+        return check_modes(trial, other)
+
+    def profile(self, n: int = 10, program: str | None = None, fname: str | os.PathLike | None = None) -> Trace:
+        """Time every instruction of a program, by default the one of `plan`, in n runs, one waiting for the other.
+
+        They run over a copy of the state with the inputs of the last run (zeros if it was another program's), so
+        nothing changes. `fname` is written as a Chrome trace.
+        """
+        plan = self.plan if program is None else self.program(program).plan
+        last = self._last is not None and self._last[0] == plan.program
+        trace = profile(self.group, plan, self._given if last else {}, n)
+        if fname is not None:
+            trace.save(fname)
+        return trace
+
     def clear_states(self) -> None:
         """Make the optimizer's states zero, as far as there are any yet."""
         suffixes = self._updater.state_names() if self._updater is not None else ()
@@ -188,25 +284,60 @@ class Executor:
     def program(self, name: str) -> Any:
         """The loaded program of that name, compiled on first use."""
         program = self._programs.get(name)
-        if program is None:
-            plan = self._compile(name)
-            self.group.reserve(plan)
-            self._optional[name] = unread_inputs(plan)
-            name_of = {place: argument for argument, place in self._place.items()}
-            self._parameters[name] = tuple(name_of[place] for place in plan.parameters)
-            program = self._programs[name] = self.group.device.load(plan, self.group.memory, poison=self._poison)
+        return self._load(self._compile(name)) if program is None else program
+
+    def use_plan(self, name: str, plan: Plan) -> None:
+        """Run the program `step`, `train` or `eval` by a ready plan, such as one that `plan.serialize.load` read.
+
+        The plan may be of any memory mode. MXNetError when it was made for something else (another program, graph,
+        shapes, dtypes, requests, optimizer or device), or does not fit beside what is bound here or in the budgets.
+        """
+        if name not in ("step", "train", "eval"):
+            raise MXNetError(f"there is no program {name!r} to use a plan for; choose from step, train, eval")
+        if plan.program != name:
+            raise MXNetError(f"this plan is one of the program `{plan.program}`, and `{name}` is to use it")
+        if self._monitor is not None:
+            raise MXNetError("a monitor sees values that a ready plan does not keep; take it away, or compile here")
+        expected = fingerprint(self.graph, self._request(name))
+        if plan.fingerprint != expected:
+            raise MXNetError(f"the plan of `{name}` has the fingerprint {plan.fingerprint}, and here the program has "
+                             f"{expected}: graph, shapes, dtypes, requests, optimizer or device differ; compile it "
+                             f"here")
+        check_budgets(plan, self.memory.budget_bytes, self.memory.host_budget_bytes)
+        if self._verify:
+            verify(plan)
+        self.group.layout.adopt(persistent_places(plan), plan.arenas[0].bytes)
+        self._load(plan)
+
+    def _load(self, plan: Plan) -> Any:
+        """Make room for a plan's program and load it."""
+        name = plan.program
+        self.group.reserve(plan, self.memory.budget_bytes)
+        self._optional[name] = unread_inputs(plan)
+        name_of = {place: argument for argument, place in self._place.items()}
+        self._parameters[name] = tuple(name_of[place] for place in plan.parameters)
+        program = self._programs[name] = self.group.device.load(plan, self.group.memory, poison=self._poison,
+                                                                graph=self._graph)
+        self._bound = None
         return program
 
     def _compile(self, name: str) -> Plan:
         """The plan of a program. That of `update` lies above the bytes of `train`, whose outputs are still read."""
+        graph = self.graph
+        if self._monitor is not None and name in ("train", "eval"):
+            graph, self._sights = with_internals(graph, self._monitor[1])
+        plan = compile_program(graph, self._request(name), self.group.layout)
+        return plan if name != "update" else moved_up(plan, self.program("train").plan.arenas[1].bytes)
+
+    def _request(self, name: str) -> Request:
         train = self.program("train").plan if name == "update" else None
         requests = {self._place[arg]: "null" if name in ("step", "update") and arg in self.inputs else request
                     for arg, request in self.requests.items()}
         skip = frozenset(train.without_gradient) if train is not None else frozenset()
         inputs = frozenset(self._place[name] for name in self.inputs)
-        request = Request(name, requests, inputs, self.memory, self._updater, skip, self._verify)
-        plan = compile_program(self.graph, request, self.group.layout)
-        return plan if train is None else moved_up(plan, train.arenas[1].bytes)
+        return Request(name, requests, inputs, updater=self._updater, skip=skip, verify=self._verify,
+                       algorithms=self.group.device.algorithms, machine=self.machine, profile=self.profile_file,
+                       **vars(self.memory))
 
     def copy_params_from(self, arg_params: Mapping[str, Any], aux_params: Mapping[str, Any] | None = None,
                          allow_extra_params: bool = False) -> None:
@@ -226,15 +357,31 @@ class Executor:
         Arguments whose shapes are not given must keep them, unless `partial_shaping`.
         """
         executor = Executor(self._symbol, None, shapes, grad_req=self.requests, dtypes=self._dtypes,
-                            inputs=tuple(self.inputs), memory=self.memory, shared=self, verify=self._verify,
-                            own=self.arg_names if partial_shaping else None, poison=self._poison)
+                            inputs=tuple(self.inputs), memory=self.memory.memory, budget=self.memory.budget_bytes,
+                            host_budget=self.memory.host_budget_bytes, disk=self.disk, machine=self.machine,
+                            profile=self.profile_file, shared=self, verify=self._verify,
+                            own=self.arg_names if partial_shaping else None, poison=self._poison, graph=self._graph)
         executor.set_updater(self._updater)
+        executor._monitor = self._monitor
         return executor
 
     # -- inside --------------------------------------------------------------------------------------------------
+    @property
+    def graph(self) -> Graph:
+        """The symbol's graph with all shapes known, variables by the names of their places.
+
+        It is let go once a program is loaded, and made again when another is compiled.
+        """
+        if self._bound is None:
+            graph = self._bound = bind_graph(self._symbol, self._shapes, self._dtypes)
+            for i in graph.variables():
+                graph.name[i] = self._place[graph.name[i]]
+        return self._bound
+
     def _place_names(self, own: set[str]) -> dict[str, str]:
         """The name of each variable in the layout: its own, unless the group holds something else under it."""
-        taken, graph = self.group.layout.places, self.graph
+        taken, graph = self.group.layout.places, self._bound
+        assert graph is not None
         result = {}
         for i in graph.variables():
             name = result[graph.name[i]] = graph.name[i]
@@ -265,6 +412,14 @@ class Executor:
         return NDArray(PersistentStorage(self.group, name))
 
     def _feed(self, feeds: Mapping[str, Any]) -> None:
+        for name, array in self._checked(feeds):
+            if name in self.inputs:
+                self._feeds[self._place[name]] = array
+            else:
+                self._handle(self._place[name]).storage.write(np.asarray(array, self._types[name].dtype))
+
+    def _checked(self, feeds: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
+        """Arguments given by keyword, as arrays of the bound shapes."""
         for name, value in feeds.items():
             expected = self._types.get(name)
             if expected is None or name in self.aux_names:
@@ -272,10 +427,19 @@ class Executor:
             array = value.storage.read() if isinstance(value, NDArray) else np.asarray(value)
             if array.shape != expected.shape:
                 raise ValueError(f"Shape not match! Argument {name}, need: {expected.shape}, received: {array.shape}")
-            if name in self.inputs:
-                self._feeds[self._place[name]] = array
-            else:
-                self._handle(self._place[name]).storage.write(np.asarray(array, expected.dtype))
+            yield name, array
+
+    def _trial(self, feeds: Mapping[str, Any]) -> Trial:
+        """What a comparison of memory modes takes of this executor."""
+        names = ["train"]
+        if self._updater is not None and "add" not in self.requests.values():
+            names.append("step")
+        values = {self._place[name]: (name in self.inputs, array) for name, array in self._checked(feeds)}
+        fed = {place: array for place, (is_input, array) in values.items() if is_input}
+        kept = {place: array for place, (is_input, array) in values.items() if not is_input}
+        return Trial(self.group, self.graph, {name: self._request(name) for name in names},
+                     {name: self._programs[name].plan for name in names if name in self._programs},
+                     {**self._given, **fed}, kept, frozenset(self._place[name] for name in self.inputs), self._poison)
 
     def _run(self, name: str, part: str, control: np.ndarray | None) -> None:
         group = self.group
@@ -285,27 +449,47 @@ class Executor:
         program = self.program(name)
         if control is not None:
             self._write_inputs(program, control)
+        self._last = name, part
         if name != "update":
             group.turn, self._current = (program, part), name
         elif group.turn is not None:
             keeps_outputs = group.turn[0] is self._programs["train"]
             group.turn = (group.turn[0] if keeps_outputs else program, part)
         try:
-            program.run(part)
+            recorder.runner(group, program).run(part)
         except BaseException as error:
             group.broken = f"{type(error).__name__} in `{name}`"
             group.turn = None
             raise
 
+    def _tell_monitor(self, name: str) -> None:
+        if self._monitor is None:
+            return
+        callback, plan = self._monitor[0], self._programs[name].plan
+        held = {**self.arg_dict, **self.input_dict, **self.aux_dict} if self._monitor[1] else {}
+        argument_at = {place: argument for argument, place in self._place.items()}
+        for sight in self._sights:
+            if sight.output is not None:
+                shown = OutputStorage(self.group, self._programs[name], plan, sight.output)
+                callback(sight.name, NDArray(shown).copy())
+            elif argument_at.get(sight.variable) in held:
+                callback(sight.name, held[argument_at[sight.variable]].copy())
+
+    def _give(self, program: Any, name: str, value: np.ndarray) -> None:
+        """Feed one input of the plan, and keep it for whoever wants to repeat the run."""
+        self._given[name] = value
+        recorder.runner(self.group, program).feed(name, value)
+
     def _write_inputs(self, program: Any, control: np.ndarray) -> None:
+        self._given = {}
         for name, buffer in program.plan.inputs.items():
             if name == CONTROL:
                 words = np.zeros(program.plan.buffers.shape[buffer], np.float32)
                 words[:control.size] = control
                 set_key(words, *self._key)
-                self._write(program.plan, buffer, words)
+                self._give(program, name, words)
             elif name in self._feeds:
-                self._write(program.plan, buffer, self._feeds[name])
+                self._give(program, name, self._feeds[name])
             elif name in map(self._place.get, self.inputs) and name not in self._optional[program.plan.program]:
                 raise MXNetError(f"input {name} was not given; pass {name}= to forward or step")
         self._feeds.clear()
@@ -325,7 +509,7 @@ class Executor:
             if array.shape != program.plan.buffers.shape[buffer]:
                 raise ValueError(f"the head gradient of {name} has shape {array.shape}, the output has "
                                  f"{program.plan.buffers.shape[buffer]}")
-            self._write(program.plan, buffer, array)
+            self._give(program, head_gradient_name(name), array)
 
     def _head_gradients(self, out_grads: Any) -> dict[str, Any]:
         if out_grads is None:
@@ -340,11 +524,6 @@ class Executor:
             raise MXNetError(f"out_grads has {len(values)} arrays for {len(self.output_names)} outputs "
                              f"({', '.join(self.output_names)}); give one for each, None for losses")
         return dict(zip(self.output_names, values, strict=True))
-
-    def _write(self, plan: Plan, buffer: int, value: np.ndarray) -> None:
-        columns = plan.buffers
-        self.group.memory.write("transient", columns.offset[buffer],
-                                np.ascontiguousarray(value, columns.dtype[buffer]))
 
 
 def simple_bind(symbol: Any, ctx: Context | None, grad_req: Any, type_dict: Mapping[str, Any] | None,

@@ -24,17 +24,21 @@ def stepwise(plan: Plan) -> Plan:
 
 
 class Rehearsal:
-    """A plan over a copy of a group's persistent state: whatever runs here, the group sees none of it."""
+    """A plan over a copy of a group's persistent state: whatever runs here, the group sees none of it.
 
-    def __init__(self, group: Group, plan: Plan) -> None:
+    Its ranges are single instructions, named by their numbers; those of the plan itself with `whole`.
+    """
+
+    def __init__(self, group: Group, plan: Plan, poison: bool = False, whole: bool = False) -> None:
         self.plan = plan
         self._memory = group.device.memory()
-        persistent = group.layout.bytes
-        transient = next(arena.bytes for arena in plan.arenas if arena.name == "transient")
-        group.memory.reserve(persistent, group.transient_bytes)
-        self._memory.reserve(persistent, transient)
-        self._memory.write("persistent", 0, group.memory.read("persistent", 0, (persistent,), np.dtype(np.uint8)))
-        self.program = group.device.load(stepwise(plan), self._memory)
+        size = {arena.name: arena.bytes for arena in plan.arenas}
+        group.memory.reserve(group.layout.bytes, group.transient_bytes)
+        self._memory.reserve(max(size["persistent"], group.layout.bytes), size["transient"])
+        for place in group.layout.places.values():
+            held = group.memory.read("persistent", place.offset, place.shape, place.dtype)
+            self._memory.write("persistent", place.offset, held)
+        self.program = group.device.load(plan if whole else stepwise(plan), self._memory, poison=poison)
 
     def feed(self, given: Mapping[str, np.ndarray]) -> None:
         """Give all inputs of the plan their values; zero for those that are not given."""
@@ -48,6 +52,12 @@ class Rehearsal:
         columns = self.plan.buffers
         return self._memory.read(self.plan.arenas[columns.arena[buffer]].name, columns.offset[buffer],
                                  columns.shape[buffer], columns.dtype[buffer])
+
+    def set(self, buffer: int, value: np.ndarray) -> None:
+        """Replace what a buffer holds."""
+        columns = self.plan.buffers
+        self._memory.write(self.plan.arenas[columns.arena[buffer]].name, columns.offset[buffer],
+                           np.ascontiguousarray(value, columns.dtype[buffer]))
 
     def close(self) -> None:
         """Give the copy's memory back."""

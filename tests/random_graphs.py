@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import minigraph as mx
+from minigraph.executor import Executor
 
 
 @dataclass
@@ -182,3 +183,31 @@ class Generator:
 def random_case(seed: int) -> Case:
     """The case of a seed."""
     return Generator(seed).case()
+
+
+def results(case: Case, executor: Executor, seed: int) -> dict[str, bytes]:
+    """Two rounds of forward, backward and evaluation of a bound case; every result by name, as bytes."""
+    mx.random.seed(seed)
+    rng = np.random.default_rng(seed)
+    for name, array in sorted({**executor.arg_dict, **executor.aux_dict}.items()):
+        array[:] = rng.uniform(-1, 1, array.shape) if "label" not in name else rng.integers(0, 8, array.shape)
+    for array in executor.aux_dict.values():
+        array[:] = np.abs(array.asnumpy()) + 0.5
+    for gradient in executor.grad_dict.values():
+        if gradient is not None:
+            gradient[:] = 0.25
+    found: dict[str, bytes] = {}
+    for round_number in range(2):
+        outputs = executor.forward(is_train=True)
+        heads = {n: rng.uniform(-1, 1, o.shape) for n, o in executor.output_dict.items() if n in case.heads}
+        before = [o.asnumpy().tobytes() for o in outputs]
+        executor.backward(heads)
+        after = [o.asnumpy().tobytes() for o in outputs]
+        assert before == after, "an output changed during backward"
+        named = {**{f"out {n}": o for n, o in executor.output_dict.items()},
+                 **{f"grad {n}": g for n, g in executor.grad_dict.items() if g is not None},
+                 **{f"aux {n}": a for n, a in executor.aux_dict.items()}}
+        found |= {f"{round_number} {n}": a.asnumpy().tobytes() for n, a in named.items()}
+        evaluated = executor.forward(is_train=False)
+        found |= {f"{round_number} eval {k}": o.asnumpy().tobytes() for k, o in enumerate(evaluated)}
+    return found

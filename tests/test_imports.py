@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "minigraph"
 
 LAYERS = (
     ("base",),
-    ("memory.packing", "memory.machine", "memory.layout", "formats.atomic", "formats.idx"),
+    ("memory.packing", "memory.machine", "memory.profile", "memory.layout", "formats.atomic", "formats.idx"),
     ("ops",),
     ("graph",),
     ("plan",),
@@ -23,12 +23,12 @@ LAYERS = (
     ("device",),
     ("context", "random", "formats.params", "formats.safetensors", "storage", "ndarray"),
     ("binding",),
-    ("inspection", "profiling"),
+    ("inspection", "profiling", "comparison"),
     ("executor",),
     ("formats", "initializer", "io_base", "io", "lr_scheduler", "metric_base", "metric", "callback", "kvstore",
      "optimizer_base", "optimizer_more", "optimizer", "model", "module_base", "module_support", "module", "bucketing",
      "feedforward", "monitor", "profiler", "custom", "rnn_cell", "rnn_fused", "rnn",
-     "test_utils", "visualization", "planning", "networks"),
+     "test_utils", "visualization", "planning", "networks", "measure"),
     ("explain", "cli", "__main__", ""),
 )
 """From the bottom up. A module may import its own layer and those below it when it is loaded."""

@@ -8,7 +8,7 @@ import pytest
 
 import minigraph as mx
 
-from .random_graphs import Case, random_case, seeds
+from .random_graphs import Case, random_case, results, seeds
 
 MODES: dict[str, dict[str, Any]] = {
     "naive": {}, "inplace": {}, "plain": {}, "sublinear": {}, "auto": {},
@@ -17,33 +17,10 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def run(case: Case, seed: int, memory: str, poison: bool) -> dict[str, bytes]:
-    """Two rounds of forward, backward and evaluation; every result by name, as bytes."""
-    mx.random.seed(seed)
+    """Every result of the case under a memory mode by name, as bytes."""
     executor = case.symbol.simple_bind(mx.cpu(), grad_req=case.requests, memory=memory, poison=poison, **MODES[memory],
                                        **case.shapes)
-    rng = np.random.default_rng(seed)
-    for name, array in sorted({**executor.arg_dict, **executor.aux_dict}.items()):
-        array[:] = rng.uniform(-1, 1, array.shape) if "label" not in name else rng.integers(0, 8, array.shape)
-    for array in executor.aux_dict.values():
-        array[:] = np.abs(array.asnumpy()) + 0.5
-    for gradient in executor.grad_dict.values():
-        if gradient is not None:
-            gradient[:] = 0.25
-    results: dict[str, bytes] = {}
-    for round_number in range(2):
-        outputs = executor.forward(is_train=True)
-        heads = {n: rng.uniform(-1, 1, o.shape) for n, o in executor.output_dict.items() if n in case.heads}
-        before = [o.asnumpy().tobytes() for o in outputs]
-        executor.backward(heads)
-        after = [o.asnumpy().tobytes() for o in outputs]
-        assert before == after, "an output changed during backward"
-        named = {**{f"out {n}": o for n, o in executor.output_dict.items()},
-                 **{f"grad {n}": g for n, g in executor.grad_dict.items() if g is not None},
-                 **{f"aux {n}": a for n, a in executor.aux_dict.items()}}
-        results |= {f"{round_number} {n}": a.asnumpy().tobytes() for n, a in named.items()}
-        evaluated = executor.forward(is_train=False)
-        results |= {f"{round_number} eval {k}": o.asnumpy().tobytes() for k, o in enumerate(evaluated)}
-    return results
+    return results(case, executor, seed)
 
 
 @pytest.mark.parametrize("seed", seeds())

@@ -23,8 +23,6 @@ class GraphBuilder:
         self.graph = graph
         self.phase = phase
         self.scope = ""
-        self.expected: tuple[str, tuple[PartialShape, ...]] = ("", ())
-        """An operator and the shapes of its outputs as inferred before, for those that its inputs do not decide."""
         self._control: Entry | None = None
         self._random_ops = 0
 
@@ -69,11 +67,10 @@ class GraphBuilder:
                ) -> list[tuple[PartialShape, np.dtype | None]]:
         graph = self.graph
         types = tuple((graph.shape[e], graph.dtype[e]) for e in inputs)
-        expected = self.expected[1] if self.expected[0] == op.name else (None,) * len(op.outputs(params))
-        key = (op.name, params, types, expected)
+        key = (op.name, params, types)
         found = _inferred.get(key)
         if found is None:
-            found = infer_node(op, params, name, types, [graph.entry_name(e) for e in inputs], expected)
+            found = infer_node(op, params, name, types, [graph.entry_name(e) for e in inputs])
             if len(_inferred) >= _INFERRED_LIMIT:
                 _inferred.clear()
             _inferred[key] = found
@@ -81,12 +78,11 @@ class GraphBuilder:
 
 
 def infer_node(op: Op, params: Any, name: str, types: Sequence[tuple[PartialShape, np.dtype | None]],
-               input_names: Sequence[str], expected: Sequence[PartialShape],
-               ) -> list[tuple[PartialShape, np.dtype | None]]:
+               input_names: Sequence[str]) -> list[tuple[PartialShape, np.dtype | None]]:
     """Output types of one node from complete input types; the error names op, node, inputs and both values."""
     count = len(op.outputs(params))
     try:
-        ins, outs = op.infer_shape(params, [shape for shape, _ in types], list(expected))
+        ins, outs = op.infer_shape(params, [shape for shape, _ in types], [None] * count)
         for given, completed in zip(types, ins, strict=True):
             if completed is not None and completed != given[0]:
                 raise ShapeError(f"an input of shape {format_shape(given[0])} should be {format_shape(completed)}")

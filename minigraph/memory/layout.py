@@ -56,10 +56,10 @@ class PersistentLayout:
         for name, place in places.items():
             own = trial.declare(name, place.shape, place.dtype, place.buffer_class)
             if own.offset != place.offset:
-                raise MXNetError(f"the plan has {name} at byte {place.offset} of the persistent arena, and here it lies "
-                                 f"at byte {own.offset}; use the plan before any program is compiled, or compile it "
-                                 f"here")
+                raise MXNetError(f"the plan has {name} at byte {place.offset} of the persistent arena, and here it "
+                                 f"lies at byte {own.offset}; use the plan before any program is compiled, or compile "
+                                 f"it here")
         if trial.bytes < nbytes:
-            raise MXNetError(f"the plan's persistent arena has {nbytes} bytes, and its tensors take {trial.bytes} here; "
-                             f"it was made beside other programs, so compile it here")
+            raise MXNetError(f"the plan's persistent arena has {nbytes} bytes, and its tensors take {trial.bytes} "
+                             f"here; it was made beside other programs, so compile it here")
         self.places, self.bytes = trial.places, trial.bytes

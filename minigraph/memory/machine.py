@@ -7,11 +7,15 @@ no published figure: it is a round value for one kernel launch from a busy host.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import os
+from dataclasses import asdict, dataclass
 
 from ..base import MXNetError
+from ..formats.atomic import write_atomically
 
 _MIB = 2**20
+_FORMAT, _FORMAT_VERSION = "minigraph-machine", 1
 _LAUNCH_SECONDS = 5e-6
 _DISK = 500e6
 """Bytes per second of a solid-state drive on SATA (6 Gb/s less 8b/10b coding is 600 MB/s, drives state 500 to 560)."""
@@ -82,9 +86,39 @@ MACHINES: dict[str, Machine] = {machine.name: machine for machine in (
 
 
 def get_machine(name: str) -> Machine:
-    """The machine of a name, upper or lower case alike; MXNetError listing the names when there is none."""
+    """The machine of a name, upper or lower case alike, or of a machine file, whose name ends in `.json`.
+
+    MXNetError listing the names when there is none, or saying what is wrong with the file.
+    """
+    if name.endswith(".json"):
+        return load_machine(name)
     wanted = name.strip().lower()
     for machine in MACHINES.values():
         if machine.name.lower() == wanted:
             return machine
-    raise MXNetError(f"there is no machine {name!r}; known are {', '.join(MACHINES)}")
+    raise MXNetError(f"there is no machine {name!r}; known are {', '.join(MACHINES)}; a machine file ends in .json")
+
+
+def save_machine(machine: Machine, path: str | os.PathLike) -> None:
+    """Write a machine file: one JSON object with the fields of Machine."""
+    document = {"format": _FORMAT, "version": _FORMAT_VERSION, **asdict(machine)}
+    write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
+
+
+def load_machine(path: str | os.PathLike) -> Machine:
+    """Read a machine file; MXNetError when it is none, or when a figure is missing or not above zero."""
+    where = f"machine file {os.fspath(path)!r}"
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+        if document.pop("format", None) != _FORMAT or document.pop("version", None) != _FORMAT_VERSION:
+            raise ValueError(f"it lacks \"format\": \"{_FORMAT}\", \"version\": {_FORMAT_VERSION}")
+        machine = Machine(**document)
+        wrong = [name for name, value in asdict(machine).items() if name not in ("name", "source") and not value > 0]
+        if wrong:
+            raise ValueError(f"{wrong[0]} must be above zero")
+    except OSError as error:
+        raise MXNetError(f"{where} cannot be read: {error}") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise MXNetError(f"{where} is no machine: {error}; write one with `minigraph machine --save`") from error
+    return machine

@@ -75,7 +75,8 @@ class Request:
     transient arena. `memory` is one of MEMORY_MODES or a policy. `updater` is needed for `step` and `update`; `skip`
     names arguments that `update` leaves alone, since no output depends on them. `algorithms` gives a device's own ways
     to compute an op; the default are those that the op declares. `budget_bytes` bounds both arenas together; `machine`
-    names the machine model whose times a policy weighs; `host_budget_bytes` bounds what may be swapped out, to the
+    names the machine model whose times a policy weighs, and `profile` a file of measured times that replace its own
+    where there are any; `host_budget_bytes` bounds what may be swapped out, to the
     `swap_space` "host" or "file".
     """
 
@@ -89,6 +90,7 @@ class Request:
     algorithms: AlgorithmChoices | None = None
     budget_bytes: int | None = None
     machine: str = "cpu"
+    profile: str | None = None
     host_budget_bytes: int = 0
     swap_space: str = "host"
 

@@ -15,18 +15,19 @@ def fingerprint(symbol_graph: Graph, request: Request) -> str:
     inputs, the optimizer's form, and the device's ways to compute.
 
     Memory mode, budget and machine are no part of it: they change where bytes lie, and no result, so a plan made for
-    any of them serves. Hyperparameters that are filled in before each step, such as rates, are no part either.
+    any of them serves. Hyperparameters that are filled in before each step, such as rates, are no part either, nor are
+    the names of operators, which may be numbered differently in another process; those of variables and outputs are.
     """
     graph = symbol_graph
-    requests = sorted(request.requests.items())
+    requests = sorted(request.requests.items()) if request.program != "eval" else []
     algorithms = request.algorithms
     digest = hashlib.sha256(f"{request.program} {requests} {sorted(request.inputs)} {sorted(request.skip)} "
                             f"{getattr(algorithms, '__module__', None)} {getattr(algorithms, '__qualname__', None)} "
                             f"{graph.outputs} {graph.output_names}\n".encode())
     for i, op in enumerate(graph.op):
-        kind = graph.variable_class.get(i) if op is None else op.name
+        kind = f"{graph.variable_class.get(i)} {graph.name[i]}" if op is None else op.name
         types = [(graph.shape[e], str(graph.dtype[e])) for e in graph.entries(i)]
-        digest.update(f"{kind} {graph.name[i]} {graph.params[i]} {graph.inputs[i]} {types}\n".encode())
+        digest.update(f"{kind} {graph.params[i]} {graph.inputs[i]} {types}\n".encode())
     if request.updater is not None and request.program in ("step", "update"):
         digest.update(_form(request.updater).encode())
     return digest.hexdigest()

@@ -8,6 +8,7 @@ from ..graph.graph import FORWARD, Graph
 from ..memory.machine import Machine, get_machine
 from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Strategy, judge
 from ..memory.policies.quick import QuickCount
+from ..memory.profile import Profile
 from ..memory.schedule import Schedule, from_order
 from ..plan.plan import PERSISTENT_CLASSES
 from .compilation import UNBOUNDED, Compilation
@@ -47,7 +48,8 @@ def make_problem(state: Compilation, order: list[int]) -> Problem:
     """What policies are given of a graph."""
     graph = state.graph
     assert graph is not None and state.backward_start is not None
-    seconds = node_seconds(graph, order, get_machine(state.request.machine))
+    profile = None if state.request.profile is None else Profile.load(state.request.profile)
+    seconds = node_seconds(graph, order, get_machine(state.request.machine), profile)
     size_bytes = [align(graph.type_of(e).nbytes) for e in range(graph.num_entries)]
     held = [align(graph.type_of(e).nbytes) for e in range(graph.num_entries)]
     for i in graph.variables():
@@ -85,8 +87,8 @@ def _cost(graph: Graph, node: int) -> Cost:
                    [graph.type_of(e) for e in graph.entries(node)])
 
 
-def node_seconds(graph: Graph, order: list[int], machine: Machine) -> list[float]:
-    """Seconds of each node by the machine's roofline; 0 for those that do not run."""
+def node_seconds(graph: Graph, order: list[int], machine: Machine, profile: Profile | None = None) -> list[float]:
+    """Seconds of each node by a profile, or by the machine's roofline; 0 for those that do not run."""
     seconds = [0.0] * len(graph)
     memo: dict[tuple, float] = {}
     for i in order:
@@ -96,7 +98,9 @@ def node_seconds(graph: Graph, order: list[int], machine: Machine) -> list[float
         key = (op.name, graph.params[i], *types)
         if key not in memo:
             cost = _cost(graph, i)
-            memo[key] = machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes)
+            operands = [graph.type_of(e) for e in (*graph.inputs[i], *graph.entries(i))]
+            memo[key] = machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes) if profile is None \
+                else profile.seconds(op.name, graph.params[i], operands, cost, machine)
         seconds[i] = memo[key]
     return seconds
 

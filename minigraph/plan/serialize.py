@@ -24,6 +24,7 @@ from ..ops.params import parse_params
 from ..ops.registry import get_op
 from .diff import diff
 from .plan import Arena, BufferColumns, Figures, InstructionColumns, Persistent, Plan
+from .reading import Reader, converting, read_object, skip_spaces
 
 __all__ = ["FORMAT_VERSION", "diff", "dumps", "load", "loads", "save"]
 FORMAT, FORMAT_VERSION = "minigraph-plan", 1
@@ -43,21 +44,12 @@ def loads(text: str, fingerprint: str | None = None, where: str = "plan") -> Pla
     MXNetError for a text that is no plan or is damaged, for another format version, for an operator that is not
     there, and, when `fingerprint` is given, for a plan made from something else.
     """
-    document = _parse(text, where)
-    if document.get("format") != FORMAT:
-        raise MXNetError(f"{where} is no plan: its format is {document.get('format')!r}, not {FORMAT!r}")
-    version = document.get("version")
-    if version != FORMAT_VERSION:
-        raise MXNetError(f"{where} has format version {version!r}; this minigraph reads version {FORMAT_VERSION}: "
-                         "compile the plan again")
-    if fingerprint is not None and document.get("fingerprint") != fingerprint:
-        raise MXNetError(f"{where} was made for the fingerprint {document.get('fingerprint')!r}, but this program's is "
-                         f"{fingerprint!r} (graph, shapes, types, requests or versions differ): compile the plan again")
-    body = document.get("plan")
-    if not isinstance(body, dict) or zlib.crc32(_compact(body).encode()) != document.get("checksum"):
-        raise MXNetError(f"{where} is damaged: its checksum does not fit its contents; save the plan again")
     try:
-        return _decode(body, document["fingerprint"], where)
+        document = _Document(text, where, fingerprint).read()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise MXNetError(f"{where} is truncated or damaged: {error}") from error
+    try:
+        return _decode(document["plan"], document["fingerprint"], where)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise MXNetError(f"{where} is damaged: {type(error).__name__}: {error}; save the plan again") from error
 
@@ -82,14 +74,51 @@ def load(path: str | os.PathLike, fingerprint: str | None = None) -> Plan:
     return loads(text, fingerprint, where)
 
 
-def _parse(text: str, where: str) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MXNetError(f"{where} is truncated or damaged: {error}") from error
-    if not isinstance(document, dict):
-        raise MXNetError(f"{where} is no plan: it holds a {type(document).__name__}, not an object")
-    return document
+class _Document:
+    """Reads a file's text. Columns are converted one by one, since a deep network's plan should leave no more behind
+    in memory than it takes itself."""
+
+    def __init__(self, text: str, where: str, fingerprint: str | None) -> None:
+        self.text, self.where, self.fingerprint = text, where, fingerprint
+        self.checksum = 0
+        self.body_at = (0, 0)
+
+    def read(self) -> dict[str, Any]:
+        """The document, after its format, version, fingerprint and checksum."""
+        if not self.text.lstrip().startswith("{"):
+            kind = type(json.loads(self.text)).__name__
+            raise MXNetError(f"{self.where} is no plan: it holds a {kind}, not an object")
+        document, end = read_object(self.text, 0, {"plan": self._body})
+        if skip_spaces(self.text, end) != len(self.text):
+            raise ValueError("something follows the plan")
+        self._check_head(document)
+        if not isinstance(document.get("plan"), dict) or not self._is_intact(document.get("checksum")):
+            raise MXNetError(f"{self.where} is damaged: its checksum does not fit its contents; save the plan again")
+        return document
+
+    def _body(self, text: str, position: int, head: dict[str, Any]) -> tuple[Any, int]:
+        if "format" in head and "version" in head:
+            self._check_head(head)  # another version's columns may not be ours to read
+        body, end = read_object(text, position, {"buffers": _buffer_columns, "instructions": _instruction_columns})
+        self.body_at = position, end
+        return body, end
+
+    def _check_head(self, head: dict[str, Any]) -> None:
+        where, version = self.where, head.get("version")
+        if head.get("format") != FORMAT:
+            raise MXNetError(f"{where} is no plan: its format is {head.get('format')!r}, not {FORMAT!r}")
+        if version != FORMAT_VERSION:
+            raise MXNetError(f"{where} has format version {version!r}; this minigraph reads version {FORMAT_VERSION}: "
+                             "compile the plan again")
+        if self.fingerprint is not None and head.get("fingerprint") != self.fingerprint:
+            raise MXNetError(f"{where} was made for the fingerprint {head.get('fingerprint')!r}, but this program's is "
+                             f"{self.fingerprint!r} (graph, shapes, types, requests or versions differ): compile the "
+                             f"plan again")
+
+    def _is_intact(self, checksum: Any) -> bool:
+        """Whether the checksum is that of the plan's text, or of its compact form when somebody laid it out anew."""
+        body = self.text[slice(*self.body_at)]
+        return zlib.crc32(body.encode()) == checksum or zlib.crc32(_compact(json.loads(body)).encode()) == checksum
 
 
 def _compact(value: Any) -> str:
@@ -148,29 +177,33 @@ def _decode(body: dict[str, Any], fingerprint: str, where: str) -> Plan:
     values["arenas"] = tuple(Arena(*row) for row in body["arenas"])
     values["persistent"] = tuple(Persistent(*row) for row in body["persistent"])
     values["figures"] = Figures(**body["figures"])
-    values["buffers"] = _decode_buffers(body["buffers"])
+    values["buffers"] = _columns(BufferColumns, body["buffers"])
     values["instructions"] = _decode_instructions(body, where)
     values["ranges"] = {name: (int(first), int(last)) for name, (first, last) in body["ranges"].items()}
     return Plan(fingerprint=fingerprint, **values)
 
 
-def _decode_buffers(columns: dict[str, list[Any]]) -> BufferColumns:
-    dtypes = {name: dtype_of(name) for name in set(columns["dtype"])}
-    text = _Once()
-    return _columns(BufferColumns, columns, shape=_Once(tuple), dtype=dtypes.__getitem__, layout=text,
-                    buffer_class=text)
+def _buffer_columns(text: str, position: int, _: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    word = _Once()
+    return read_object(text, position, {
+        "shape": _each(_Once(tuple)), "dtype": _each(_Once(dtype_of)), "layout": _each(word),
+        "buffer_class": _each(word), **dict.fromkeys(("arena", "offset", "bytes", "born", "dies", "shares"), _ints)})
+
+
+def _instruction_columns(text: str, position: int, _: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    word, number = _Once(), _Once()
+    numbers = _each(lambda row: tuple(map(number, row)))
+    return read_object(text, position, {
+        "op": _each(word), "algorithm": _each(word), "unread": _each(_Once(tuple)), "reads": numbers, "writes": numbers,
+        **dict.fromkeys(("kind", "stream", "workspace", "event", "params"), _ints)})
 
 
 def _decode_instructions(body: dict[str, Any], where: str) -> InstructionColumns:
     table = [parse_params(get_op(entry["op"]).Params, entry["fields"], f"{where}, operator {entry['op']}")
              for entry in body["params"]]
-    text, number = _Once(), _Once()
-
-    def numbers(row: list[int]) -> tuple[int, ...]:
-        return tuple(map(number, row))
-    return _columns(InstructionColumns, body["instructions"], reads=numbers, writes=numbers, unread=_Once(tuple),
-                    op=text, algorithm=text,
-                    params=lambda index: None if index < 0 else table[index])
+    columns = body["instructions"]
+    params = [None if index < 0 else table[index] for index in columns["params"]]
+    return _columns(InstructionColumns, {**columns, "params": params})
 
 
 class _Once:
@@ -185,16 +218,16 @@ class _Once:
         return self.known.setdefault(value, value)
 
 
-def _columns(cls: type, columns: dict[str, list[Any]], **convert: Callable[[Any], Any]) -> Any:
-    """Columns of the class `cls`, all of one length, some of them converted item by item.
+def _each(convert: Callable[[Any], Any]) -> Reader:
+    return converting(lambda column: list(map(convert, column)))
 
-    They are taken out of `columns` one by one, so that what was read is let go as soon as it is converted.
-    """
+
+_ints: Reader = converting(lambda column: array("q", column))
+
+
+def _columns(cls: type, columns: dict[str, Any]) -> Any:
+    """Columns of the class `cls`, all of one length."""
     names = [field.name for field in fields(cls)]
     if set(names) != set(columns) or len({len(columns[name]) for name in names}) != 1:
         raise ValueError(f"the columns of {cls.__name__} are not complete or not of one length")
-    made = {}
-    for name in names:
-        read = columns.pop(name)
-        made[name] = list(map(convert[name], read)) if name in convert else read
-    return cls(**made)
+    return cls(**columns)

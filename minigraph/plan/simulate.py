@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..base import Cost, MXNetError, TensorType
 from ..memory.machine import Machine
+from ..memory.profile import Profile
 from ..ops.registry import get_op
 from .plan import Kind, Plan
 
@@ -47,8 +48,9 @@ class Simulation:
         return "\n".join(lines)
 
 
-def simulate(plan: Plan, machine: Machine, range_name: str | None = None) -> Simulation:
-    """Replay a plan, or one of its ranges, on a machine.
+def simulate(plan: Plan, machine: Machine, range_name: str | None = None,
+             profile: Profile | None = None) -> Simulation:
+    """Replay a plan, or one of its ranges, on a machine, by the measured times of a profile where there is one.
 
     MXNetError when there is no such range, or when an event is waited for that nothing before has recorded.
     """
@@ -56,7 +58,7 @@ def simulate(plan: Plan, machine: Machine, range_name: str | None = None) -> Sim
     streams = len(plan.streams)
     busy, stall, now = [0.0] * streams, [0.0] * streams, [0.0] * streams
     start, end = [0.0] * (last - first), [0.0] * (last - first)
-    seconds = instruction_seconds(plan, machine)
+    seconds = instruction_seconds(plan, machine, profile)
     recorded = {event: 0.0 for event in _events(plan, 0, first)}  # earlier ranges have ended
     columns = plan.instructions
     for i in range(first, last):
@@ -80,7 +82,7 @@ def simulate(plan: Plan, machine: Machine, range_name: str | None = None) -> Sim
                       np.array(start), np.array(end))
 
 
-def instruction_seconds(plan: Plan, machine: Machine) -> Callable[[int], float]:
+def instruction_seconds(plan: Plan, machine: Machine, profile: Profile | None = None) -> Callable[[int], float]:
     """A function from an instruction's number to its time on a machine, remembering times of equal costs."""
     costs = _Costs(plan)
     columns = plan.instructions
@@ -92,6 +94,8 @@ def instruction_seconds(plan: Plan, machine: Machine) -> Callable[[int], float]:
         kind = columns.kind[i]
         if kind == Kind.COMPUTE:
             cost = costs.of(i)
+            if profile is not None:
+                return profile.seconds(columns.op[i], columns.params[i], operand_types(plan, i), cost, machine)
             return machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes)
         if kind == Kind.FILL:
             return machine.seconds(0.0, plan.buffers.bytes[columns.writes[i][0]])
@@ -107,6 +111,12 @@ def instruction_seconds(plan: Plan, machine: Machine) -> Callable[[int], float]:
 def instruction_costs(plan: Plan) -> Callable[[int], Cost]:
     """A function from a computation's number to the cost that its op declares."""
     return _Costs(plan).of
+
+
+def operand_types(plan: Plan, i: int) -> list[TensorType]:
+    """Types of what an instruction reads, and then of what it writes."""
+    columns, buffers = plan.instructions, plan.buffers
+    return [TensorType(buffers.shape[b], buffers.dtype[b]) for b in (*columns.reads[i], *columns.writes[i])]
 
 
 class _Costs:

@@ -30,7 +30,7 @@ DRIVER_SOURCES = ("context", "engine", "fault", "graph", "memory", "module", "ra
 DRIVER_FLAGS = ("-std=c++17", "-O2", "-g1", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden",
                 "-ftls-model=initial-exec")
 # -w: nvcc judges the kernels' warnings. No exceptions: a fault leaves a kernel's frames without unwinding.
-MODULE_FLAGS = ("-std=c++17", "-O2", "-g1", "-w", "-fPIC", "-fno-strict-aliasing", "-fno-exceptions")
+MODULE_FLAGS = ("-fno-gnu-unique", "-std=c++17", "-O2", "-g1", "-w", "-fPIC", "-fno-strict-aliasing", "-fno-exceptions")
 SANITIZE_FLAGS = ("-fsanitize=alignment,bounds", "-fsanitize-undefined-trap-on-error")
 HEADERS_HINT = (
     "install a CUDA 13 toolkit, or the headers alone: pip install nvidia-cuda-runtime==13.0.96 "

@@ -33,11 +33,15 @@ class Loading:
         self.device: CudaDevice = memory.device
         self.cuda = self.device.driver.cuda
         self._holdings, self._events = holdings, events
+        self._ended: frozenset[int] = frozenset()
+        """Events that an earlier range has recorded: a range begins when all streams of the ones before have ended, and
+        a captured graph cannot wait for what another one has recorded."""
 
     def calls(self, first: int, last: int) -> list[Call]:
         """The calls of a range. The compute stream comes before all others at its beginning, and after them at its
         end, so that a run follows the one before as a whole."""
         code = self.plan.instructions
+        self._ended = frozenset(code.event[i] for i in range(first) if code.kind[i] == Kind.RECORD)
         others = sorted({self.stream_of(i) for i in range(first, last)} - {COMPUTE_STREAM})
         calls: list[Call] = []
         for stream in others:
@@ -60,7 +64,7 @@ class Loading:
         if kind == Kind.RECORD:
             return [(self._event(code.event[i]).record, (stream,))]
         if kind == Kind.WAIT:
-            return [(stream.wait_for_event, (self._event(code.event[i]),))]
+            return [] if code.event[i] in self._ended else [(stream.wait_for_event, (self._event(code.event[i]),))]
         if kind == Kind.FILL:
             return self._fill(code.writes[i][0], code.value[i], stream)
         return self._copy(code.reads[i][0], code.writes[i][0], kind, stream)

@@ -162,7 +162,8 @@ class CudaMemory:
         stream.synchronize()
 
     def _make_transfer(self) -> tuple[tuple[np.ndarray, Any], ...]:
-        self._transfer = tuple((self.holdings.pinned(TRANSFER_BYTES), self.holdings.event()) for _ in range(2))
+        self._transfer = tuple((self.holdings.pinned(TRANSFER_BYTES), self.holdings.event(self.streams[0]))
+                               for _ in range(2))
         return self._transfer
 
     def _address(self, arena: str, offset: int, nbytes: int) -> int:

@@ -167,9 +167,13 @@ class Holdings:
         """A stream."""
         return self._hold(self._streams.give_back, self._streams.take())
 
-    def event(self) -> Any:
-        """An event."""
-        return self._hold(self._events.give_back, self._events.take())
+    def event(self, stream: Any = None) -> Any:
+        """An event. Whoever may wait for it before recording it names a stream, on which it is recorded at once: its
+        last owner may have recorded it in a captured graph, and nobody can wait for that."""
+        event = self._hold(self._events.give_back, self._events.take())
+        if stream is not None:
+            event.record(stream)
+        return event
 
     def add(self, give_back: Callable[[Any], None], thing: Any) -> Any:
         """Something else, with what is to be done with it in the end."""

@@ -32,7 +32,7 @@ class Staging:
         self._area = Allocation(0, 0, None)
         self._slots: list[tuple[np.ndarray, Any]] = []
         self._slot = 0
-        self._left = holdings.event()
+        self._left = holdings.event(compute)
         self._owner: object = None
         self._staged: dict[int, int] = {}
 
@@ -90,6 +90,6 @@ class Staging:
         self._compute.synchronize()
         for thing in (self._area, *(array for array, _ in self._slots)):
             self._holdings.drop(thing)
-        events = [event for _, event in self._slots] or [self._holdings.event() for _ in range(SLOTS)]
+        events = [event for _, event in self._slots] or [self._holdings.event(self.stream) for _ in range(SLOTS)]
         self._slots = [(self._holdings.pinned(total_bytes), event) for event in events]
         self._area = self._holdings.memory(total_bytes)

@@ -1,0 +1,152 @@
+"""Comparing memory modes: training programs of one state planned twice, run over copies, and compared bit by bit."""
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from . import random
+from .base import MXNetError, OutOfMemoryError
+from .binding import Group, unread_inputs
+from .graph import Graph
+from .inspection import Rehearsal
+from .ops.control import set_key
+from .passes.compilation import CONTROL, UNBOUNDED, Request, head_gradient_name
+from .passes.pipeline import compile_program
+from .plan.plan import Plan
+
+_HEAD_SEED = 0
+"""Seed of the head gradients that nobody has given."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two memory modes that agree in every bit: the programs that ran under both, what was compared by name, and the
+    bytes of it."""
+
+    memory: str
+    other: str
+    programs: tuple[str, ...]
+    names: tuple[str, ...]
+    bytes: int
+
+    def __str__(self) -> str:
+        return (f"memory={self.memory!r} and {self.other!r} agree in every bit: {len(self.names)} tensors, "
+                f"{self.bytes} bytes, of {' and '.join(self.programs)}")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is to be run twice: requests by program, plans that are loaded already, and values of inputs and of kept
+    tensors (by the names of their places) that replace the present ones. `required` inputs must be given."""
+
+    group: Group
+    graph: Graph
+    requests: Mapping[str, Request]
+    plans: Mapping[str, Plan]
+    given: Mapping[str, np.ndarray]
+    kept: Mapping[str, np.ndarray]
+    required: frozenset[str]
+    poison: bool
+
+
+def check_modes(trial: Trial, other: str) -> Comparison:
+    """Run each program under its own memory mode and under `other`; MXNetError names the first difference.
+
+    Programs that do not fit the budget are left out; OutOfMemoryError when none does.
+    """
+    memory = next(iter(trial.requests.values())).memory
+    programs: list[str] = []
+    sizes: dict[str, int] = {}
+    refused: OutOfMemoryError | None = None
+    for name, request in trial.requests.items():
+        try:
+            ours = trial.plans.get(name) or _plan(trial, request)
+        except OutOfMemoryError as error:
+            refused = error
+            continue
+        if name == "step" and _needs_head_gradients(trial.graph, ours):
+            continue
+        theirs = _plan(trial, replace(request, memory=other, budget_bytes=None, host_budget_bytes=UNBOUNDED))
+        inputs = _inputs(trial, ours, request)
+        left, right = (dict(_results(trial, plan, inputs)) for plan in (ours, theirs))
+        for what, value in left.items():
+            _compare(f"{what} of `{name}`", memory, value, other, right[what])
+            sizes[f"{what} of `{name}`"] = value.nbytes
+        programs.append(name)
+    if refused is not None and not programs:
+        raise refused
+    return Comparison(memory, other, tuple(programs), tuple(sizes), sum(sizes.values()))
+
+
+def _plan(trial: Trial, request: Request) -> Plan:
+    """A plan of the group's layout, which itself stays as it is."""
+    return compile_program(trial.graph, request, copy.deepcopy(trial.group.layout))
+
+
+def _needs_head_gradients(graph: Graph, plan: Plan) -> bool:
+    return any(head_gradient_name(name) in plan.inputs for name in graph.output_names)
+
+
+def _inputs(trial: Trial, plan: Plan, request: Request) -> dict[str, np.ndarray]:
+    """The value of each input of a plan: as given; random for head gradients that were not."""
+    columns, unread = plan.buffers, unread_inputs(plan)
+    draw = np.random.default_rng(_HEAD_SEED)
+    heads = {head_gradient_name(name) for name in trial.graph.output_names}
+    values = {}
+    for name, buffer in plan.inputs.items():
+        shape, dtype = columns.shape[buffer], columns.dtype[buffer]
+        if name == CONTROL:
+            values[name] = _control(trial.group, plan, request, shape)
+        elif name in trial.given and trial.given[name].shape == shape:
+            values[name] = np.asarray(trial.given[name])
+        elif name in heads:
+            values[name] = draw.uniform(-1, 1, shape).astype(dtype)
+        elif name in trial.required and name not in unread:
+            raise MXNetError(f"input {name} was not given, and no run before has it; pass {name}= to check_modes")
+    return values
+
+
+def _control(group: Group, plan: Plan, request: Request, shape: tuple[int, ...]) -> np.ndarray:
+    """The scalars of the next step; the optimizer counts it on a copy of itself."""
+    words = np.zeros(shape, np.float32)
+    if plan.program == "step":
+        updater: Any = copy.deepcopy(request.updater)
+        rates = updater.control(plan.parameters)
+        words[:rates.size] = rates
+    set_key(words, random.current_seed(), group.random_step)
+    return words
+
+
+def _results(trial: Trial, plan: Plan, inputs: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Run all of a plan over a copy of the state; outputs and persistent tensors by name."""
+    rehearsal = Rehearsal(trial.group, plan, poison=trial.poison, whole=True)
+    try:
+        at = {tensor.name: tensor.last for tensor in plan.persistent}
+        for name, value in trial.kept.items():
+            if name in at:
+                rehearsal.set(at[name], value)
+        rehearsal.feed(inputs)
+        for part in sorted(plan.ranges, key=plan.ranges.__getitem__):
+            rehearsal.program.run(part)
+        for name in trial.graph.output_names:
+            yield f"output {name}", np.array(rehearsal.value(plan.outputs[name]))
+        for name, buffer in at.items():
+            yield f"{plan.buffers.buffer_class[buffer]} {name}", np.array(rehearsal.value(buffer))
+    finally:
+        rehearsal.close()
+
+
+def _compare(what: str, memory: str, ours: np.ndarray, other: str, theirs: np.ndarray) -> None:
+    """MXNetError with the first element whose bits differ."""
+    bits = [value.reshape(-1).view(np.dtype(f"u{value.dtype.itemsize}")) for value in (ours, theirs)]
+    different = np.flatnonzero(bits[0] != bits[1])
+    if not different.size:
+        return
+    position = tuple(int(k) for k in np.unravel_index(int(different[0]), ours.shape))
+    raise MXNetError(f"{what} differs at {position}: {ours[position]} with memory={memory!r}, {theirs[position]} "
+                     f"with memory={other!r}, and {different.size} of its {ours.size} elements differ in all; an "
+                     f"operator before it computes or declares something wrong, or the plan is wrong")

@@ -1,0 +1,264 @@
+"""Measuring this machine: a machine file for the roofline, and profiles of the operators of a plan.
+
+    python -m minigraph machine --save this.json            then machine="this.json"
+    measure.profile_ops(plan).save("times.json")            then profile="times.json"
+
+All figures are medians over several rounds in turns, since a machine that others use as well is never twice the same.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .base import MXNetError
+from .binding import device_of
+from .context import Context, current_context
+from .memory.machine import Machine, save_machine
+from .memory.profile import Measured, Profile, spelled, spelled_types
+from .ops.op import Workspace
+from .ops.registry import get_op
+from .plan.plan import Kind, Plan
+from .plan.simulate import operand_types
+
+ROUNDS = 7
+_EMPTY = "nothing"
+_GEMM = 1024
+_BLOCK_BYTES = 64 * 2**20
+_DISK_BYTES = 64 * 2**20
+_CALLS = 2000
+
+
+# -- the machine -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class MachineReport:
+    """A measured machine; `figures` has the median of each figure, and `spread` (most - least) / median over the
+    rounds. Rates are per second: operations of `gemm` (as many threads as this process has) and `gemm_1_thread`,
+    bytes read and written of `memory`, bytes of `disk_write` and `disk_read`; `launch` is in seconds."""
+
+    machine: Machine
+    figures: dict[str, float]
+    spread: dict[str, float]
+
+    def text(self) -> str:
+        """A table for people."""
+        shown = {"gemm": (1e9, "GFLOP/s"), "gemm_1_thread": (1e9, "GFLOP/s"), "memory": (1e9, "GB/s"),
+                 "disk_write": (1e6, "MB/s"), "disk_read": (1e6, "MB/s"), "launch": (1e-6, "us")}
+        lines = [f"machine {self.machine.name}: {self.machine.memory_bytes / 2**30:.1f} GiB of memory"]
+        lines += [f"{name:<14} {value / shown[name][0]:>10.2f} {shown[name][1]:<8} spread {self.spread[name]:.0%}"
+                  for name, value in self.figures.items()]
+        return "\n".join(lines)
+
+
+def measure_machine(name: str = "this", folder: str | None = None, rounds: int = ROUNDS) -> MachineReport:
+    """Measure the CPU, its memory, and the disk that holds `folder` (default: that for temporary files).
+
+    ValueError for fewer than one round.
+    """
+    if rounds < 1:
+        raise ValueError(f"measuring a machine takes one round or more, got rounds={rounds}")
+    gemm, copy = _gemm_rate(_GEMM), _copy_rate()
+    trials: dict[str, Callable[[], Iterable[tuple[str, float]]]] = {
+        "gemm": lambda: [("gemm", gemm())], "memory": lambda: [("memory", copy())],
+        "launch": lambda: [("launch", _launch_seconds())], "disk": lambda: _disk_rates(folder)}
+    taken: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for trial in trials.values():
+            for figure, value in trial():
+                taken.setdefault(figure, []).append(value)
+    taken["gemm_1_thread"] = _one_thread_rates(rounds)
+    figures = {figure: statistics.median(values) for figure, values in taken.items()}
+    spread = {figure: (max(values) - min(values)) / figures[figure] for figure, values in taken.items()}
+    link = figures["memory"] / 2  # a copied byte is read and written
+    machine = Machine(name, _memory_bytes(), figures["gemm"], figures["memory"], link, link, figures["launch"],
+                      f"measured in {rounds} rounds, medians: float32 GEMM of {_GEMM}, copies of "
+                      f"{_BLOCK_BYTES >> 20} MiB, the slower way of a file of {_DISK_BYTES >> 20} MiB",
+                      min(figures["disk_write"], figures["disk_read"]))
+    return MachineReport(machine, figures, spread)
+
+
+def _gemm_rate(size: int) -> Callable[[], float]:
+    a, b, out = (np.full((size, size), 0.5, np.float32) for _ in range(3))
+
+    def rate() -> float:
+        start = time.perf_counter()
+        np.matmul(a, b, out=out)
+        return 2.0 * size**3 / (time.perf_counter() - start)
+    rate()
+    return rate
+
+
+def _one_thread_rates(rounds: int) -> list[float]:
+    """The GEMM rate of processes whose BLAS has one thread: it is told so when it is loaded."""
+    script = f"from minigraph.measure import _gemm_rate as g; r = g({_GEMM}); print(*(r() for _ in range({rounds})))"
+    limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"),
+                           "1")
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False,
+                          env={**os.environ, **limits, "PYTHONPATH": path})
+    if done.returncode:
+        raise MXNetError(f"the process that measures one thread failed: {done.stderr.strip()[-500:]}")
+    return [float(value) for value in done.stdout.split()]
+
+
+def _copy_rate() -> Callable[[], float]:
+    """Bytes read and written per second by a copy between blocks that no cache holds."""
+    source, target = (np.zeros(_BLOCK_BYTES, np.uint8) for _ in range(2))
+    source[:] = 1
+
+    def rate() -> float:
+        start = time.perf_counter()
+        np.copyto(target, source)
+        return 2.0 * _BLOCK_BYTES / (time.perf_counter() - start)
+    rate()
+    return rate
+
+
+def _launch_seconds() -> float:
+    """What an operator of next to no work takes."""
+    op = get_op("negative")
+    params = op.Params()
+    value, out = [np.ones(1, np.float32)], [np.ones(1, np.float32)]
+    nothing = Workspace(np.empty(0, np.uint8))
+    start = time.perf_counter()
+    for _ in range(_CALLS):
+        op.compute(params, value, out, nothing)
+    return (time.perf_counter() - start) / _CALLS
+
+
+def _disk_rates(folder: str | None) -> list[tuple[str, float]]:
+    """(disk_write, disk_read) through a file that is flushed, and then dropped from the system's cache if it can be."""
+    data = os.urandom(2**20) * (_DISK_BYTES >> 20)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        start = time.perf_counter()
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+        written = time.perf_counter() - start
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        start = time.perf_counter()
+        file.seek(0)
+        while file.read(2**20):
+            pass
+        return [("disk_write", len(data) / written), ("disk_read", len(data) / (time.perf_counter() - start))]
+
+
+def _memory_bytes() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError) as error:
+        raise MXNetError(f"this system does not tell how much memory it has: {error}; write the machine file by "
+                         f"hand") from error
+
+
+# -- operators ---------------------------------------------------------------------------------------------------
+def profile_ops(plan: Plan, context: Context | None = None, rounds: int = ROUNDS) -> Profile:
+    """The median seconds of each different operator of a plan, as it runs in the plan: same neighbours, same caches.
+
+    The plan runs over arenas of its own that hold small random numbers, `rounds` times after one that does not count;
+    an operator that occurs several times counts as often. MXNetError when the device cannot run the plan.
+    """
+    if rounds < 1:
+        raise ValueError(f"a profile takes one round or more, got rounds={rounds}")
+    ranges = {str(i): (i, i + 1) for i in range(len(plan))}
+    stepwise = replace(plan, ranges={**ranges, _EMPTY: (0, 0)})
+    device = device_of(context or current_context())
+    memory = device.memory()
+    try:
+        memory.reserve(plan.arenas[0].bytes, plan.arenas[1].bytes)
+        program = device.load(stepwise, memory)
+        values = _values(plan)
+        for tensor in plan.persistent:
+            memory.write("persistent", plan.buffers.offset[tensor.first], values(tensor.first))
+        taken: dict[tuple, list[float]] = {}
+        for counted in range(-1, rounds):
+            for name, b in plan.inputs.items():
+                program.feed(name, values(b))
+            empty = statistics.median(_seconds(program, device, _EMPTY) for _ in range(99))
+            for i, name in enumerate(ranges):
+                seconds = _seconds(program, device, name) - empty
+                if counted >= 0 and plan.instructions.kind[i] == Kind.COMPUTE:
+                    taken.setdefault(_key(plan, i), []).append(max(seconds, 1e-9))
+    finally:
+        memory.close()
+    return Profile(device.name, [_median(plan, key, values) for key, values in taken.items()])
+
+
+def merged(profiles: Iterable[Profile]) -> Profile:
+    """One profile of several on the same device; of equal operators the later one's time counts."""
+    together: dict[tuple, Measured] = {}
+    devices = []
+    for each in profiles:
+        devices.append(each.device)
+        together.update({(m.op, m.params, m.types): m for m in each.measured})
+    if len(set(devices)) != 1:
+        raise ValueError(f"profiles of one device can be merged, got {sorted(set(devices))}")
+    return Profile(devices[0], list(together.values()))
+
+
+def _key(plan: Plan, i: int) -> tuple:
+    code = plan.instructions
+    return code.op[i], code.params[i], tuple(operand_types(plan, i)), len(code.reads[i])
+
+
+def _median(plan: Plan, key: tuple, values: list[float]) -> Measured:
+    name, params, types, reads = key
+    cost = get_op(name).cost(params, list(types[:reads]), list(types[reads:]))
+    return Measured(name, spelled(params), spelled_types(types), cost.flops, cost.read_bytes + cost.written_bytes,
+                    statistics.median(values))
+
+
+def _seconds(program: Any, device: Any, name: str) -> float:
+    start = time.perf_counter()
+    program.run(name)
+    device.synchronize()
+    return time.perf_counter() - start
+
+
+def _values(plan: Plan) -> Callable[[int], np.ndarray]:
+    """From a buffer to small positive numbers for it: nothing is denormal, no square root fails, and as a label or an
+    index each is 0."""
+    chance = np.random.default_rng(0)
+    columns = plan.buffers
+    return lambda b: chance.uniform(0.01, 0.1, columns.shape[b]).astype(columns.dtype[b])
+
+
+# -- the command -----------------------------------------------------------------------------------------------
+def add_command(commands: Any) -> argparse.ArgumentParser:
+    """Add `machine` to the command line's commands; its parser."""
+    purpose = "measure this machine, for plans that weigh its times"
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "machine", help=purpose, description=purpose,
+        epilog="The file that --save writes goes wherever a machine's name does: --machine FILE.json")
+    parser.add_argument("--save", metavar="FILE.json", help="write a machine file")
+    parser.add_argument("--name", default="this", help="the machine's name in reports (default this)")
+    parser.add_argument("--disk", metavar="FOLDER", help="measure the disk of this folder")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of each measurement (default {ROUNDS})")
+    return parser
+
+
+def run_command(given: argparse.Namespace) -> str:
+    """Measure, save if asked to, and return what to print."""
+    if given.save and not given.save.endswith(".json"):
+        raise MXNetError(f"a machine file's name ends in .json, got {given.save!r}")
+    try:
+        report = measure_machine(given.name, given.disk, given.rounds)
+    except ValueError as error:
+        raise MXNetError(str(error)) from error
+    if given.save:
+        save_machine(report.machine, given.save)
+    return report.text()
+
+
+__all__ = ["MachineReport", "add_command", "measure_machine", "merged", "profile_ops", "run_command"]
