@@ -6,26 +6,23 @@ Three programs serve one bound symbol, over the same persistent arena: `step` (f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .base import MXNetError, Shape, TensorType
+from .base import MXNetError, Shape
 from .binding import (
     Group,
     OutputStorage,
-    PersistentStorage,
-    bind_graph,
     check_budgets,
     moved_up,
-    normalise_requests,
     persistent_places,
     unread_inputs,
 )
+from .bound import Bound
 from .comparison import Comparison, Trial, check_modes
 from .context import Context, current_context
-from .graph import Graph
 from .inspection import NonFinite, find_nonfinite, with_internals
 from .ndarray import HostStorage, NDArray
 from .ops.control import set_key
@@ -34,7 +31,6 @@ from .passes.compilation import (
     MemoryChoice,
     Request,
     Updater,
-    gradient_name,
     head_gradient_name,
     state_name,
 )
@@ -47,7 +43,7 @@ from .profiling import Trace, profile, recorder
 MonitorCallback = Callable[[str, NDArray], Any]
 
 
-class Executor:
+class Executor(Bound):
     """See MXNet's Executor; `inputs` are arguments that are fed anew for every run and not kept.
 
     `memory` is a memory mode or a policy: `plain` without a budget, `auto` with one. `budget`, in bytes or as "2GiB",
@@ -69,22 +65,11 @@ class Executor:
                  disk: str | None = None, machine: str = "cpu", profile: str | None = None,
                  shared: Executor | None = None, own: Collection[str] | None = None, verify: bool = True,
                  poison: bool = False, graph: bool = False) -> None:
-        self._symbol = symbol
-        self._dtypes = dict(dtypes or {})
-        self._shapes = dict(shapes)
-        bound = bind_graph(symbol, shapes, self._dtypes)
-        self._bound: Graph | None = bound
-        self.arg_names: list[str] = symbol.list_arguments()
-        self.aux_names: list[str] = symbol.list_auxiliary_states()
-        self.output_names: list[str] = symbol.list_outputs()
-        self.requests = normalise_requests(grad_req, self.arg_names)
-        self.inputs = frozenset(inputs)
+        super().__init__(symbol, shared.group if shared is not None else Group(context or current_context(), disk),
+                         shapes, dtypes or {}, grad_req, inputs, own)
         self.memory = MemoryChoice.parse(memory, budget, host_budget, disk)
         self.machine, self.profile_file = machine, profile
         self.disk = disk
-        self.group: Group = shared.group if shared is not None \
-            else Group(context or current_context(), disk)
-        self.context = self.group.context
         self._verify, self._poison, self._graph = verify, poison, graph
         self._programs: dict[str, Any] = {}
         self._optional: dict[str, frozenset[str]] = {}
@@ -96,45 +81,8 @@ class Executor:
         self._current: str | None = None
         self._monitor: tuple[MonitorCallback, bool] | None = None
         self._key = (0, 0)
-        self._types = {bound.name[i]: bound.type_of(bound.first[i]) for i in bound.variables()}
-        self.output_types: dict[str, TensorType] = dict(zip(bound.output_names, map(bound.type_of, bound.outputs),
-                                                            strict=True))
-        """Shapes and dtypes of the outputs by name."""
-        self._place = self._place_names(set(shapes if own is None else own))
-        self._declare()
 
-    # -- arrays --------------------------------------------------------------------------------------------------
-    @property
-    def arg_dict(self) -> dict[str, NDArray]:
-        """Arguments by name; those fed for every run are not kept and not listed."""
-        return {name: self._handle(self._place[name]) for name in self.arg_names if name not in self.inputs}
-
-    @property
-    def aux_dict(self) -> dict[str, NDArray]:
-        """Auxiliary states by name."""
-        return {name: self._handle(self._place[name]) for name in self.aux_names}
-
-    @property
-    def grad_dict(self) -> dict[str, NDArray | None]:
-        """Visible gradients by argument; None where none is asked for."""
-        return {name: self._handle(gradient_name(self._place[name])) if self.requests[name] != "null" else None
-                for name in self.arg_names if name not in self.inputs or self.requests[name] != "null"}
-
-    @property
-    def arg_arrays(self) -> list[NDArray]:
-        """Arguments in order."""
-        return list(self.arg_dict.values())
-
-    @property
-    def grad_arrays(self) -> list[NDArray | None]:
-        """Gradients in the order of the arguments."""
-        return list(self.grad_dict.values())
-
-    @property
-    def aux_arrays(self) -> list[NDArray]:
-        """Auxiliary states in order."""
-        return list(self.aux_dict.values())
-
+    # -- results ------------------------------------------------------------------------------------------------
     @property
     def states(self) -> dict[str, tuple[NDArray, ...]]:
         """The optimizer's states by parameter, in the order of its `state_names`; none without an optimizer."""
@@ -339,18 +287,6 @@ class Executor:
                        algorithms=self.group.device.algorithms, machine=self.machine, profile=self.profile_file,
                        **vars(self.memory))
 
-    def copy_params_from(self, arg_params: Mapping[str, Any], aux_params: Mapping[str, Any] | None = None,
-                         allow_extra_params: bool = False) -> None:
-        """Set arguments and auxiliary states by name; unknown names raise unless allowed."""
-        for given, known, what in ((arg_params, self.arg_dict, "arguments"),
-                                   (aux_params or {}, self.aux_dict, "states")):
-            for name, value in given.items():
-                if name in known:
-                    known[name][:] = value
-                elif not allow_extra_params:
-                    raise ValueError(f"{name!r} is none of the {what}: {', '.join(known)}")
-        self.group.broken = None
-
     def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **shapes: Shape) -> Executor:
         """An executor for other input shapes over the same parameters and arenas.
 
@@ -366,68 +302,12 @@ class Executor:
         return executor
 
     # -- inside --------------------------------------------------------------------------------------------------
-    @property
-    def graph(self) -> Graph:
-        """The symbol's graph with all shapes known, variables by the names of their places.
-
-        It is let go once a program is loaded, and made again when another is compiled.
-        """
-        if self._bound is None:
-            graph = self._bound = bind_graph(self._symbol, self._shapes, self._dtypes)
-            for i in graph.variables():
-                graph.name[i] = self._place[graph.name[i]]
-        return self._bound
-
-    def _place_names(self, own: set[str]) -> dict[str, str]:
-        """The name of each variable in the layout: its own, unless the group holds something else under it."""
-        taken, graph = self.group.layout.places, self._bound
-        assert graph is not None
-        result = {}
-        for i in graph.variables():
-            name = result[graph.name[i]] = graph.name[i]
-            kind = self._types[name]
-            held = [taken[each] for each in (name, gradient_name(name)) if each in taken]
-            if name in own and any((place.shape, place.dtype) != (kind.shape, kind.dtype) for place in held):
-                result[name] = graph.name[i] = f"{name}{kind.shape}{kind.dtype}"
-        return result
-
-    def _declare(self) -> None:
-        """Give every kept argument, auxiliary state and visible gradient its place and its handle."""
-        auxiliary = set(self.aux_names)
-        for name, place in self._place.items():
-            kind = self._types[name]
-            if gradient_name(name) in self._place:
-                raise MXNetError(f"{gradient_name(name)} is an argument, and also the name of the gradient of {name}; "
-                                 f"rename one of the two variables")
-            if name in auxiliary:
-                self.group.layout.declare(place, kind.shape, kind.dtype, "auxiliary")
-            elif name not in self.inputs:
-                self.group.layout.declare(place, kind.shape, kind.dtype, "parameter")
-
-    def _handle(self, name: str) -> NDArray:
-        if name not in self.group.layout.places:
-            self.program("train")
-        if name not in self.group.layout.places:
-            raise MXNetError(f"{name} has no bytes: no output of this symbol depends on it")
-        return NDArray(PersistentStorage(self.group, name))
-
     def _feed(self, feeds: Mapping[str, Any]) -> None:
         for name, array in self._checked(feeds):
             if name in self.inputs:
                 self._feeds[self._place[name]] = array
             else:
                 self._handle(self._place[name]).storage.write(np.asarray(array, self._types[name].dtype))
-
-    def _checked(self, feeds: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
-        """Arguments given by keyword, as arrays of the bound shapes."""
-        for name, value in feeds.items():
-            expected = self._types.get(name)
-            if expected is None or name in self.aux_names:
-                raise TypeError(f"Unknown argument {name}")
-            array = value.storage.read() if isinstance(value, NDArray) else np.asarray(value)
-            if array.shape != expected.shape:
-                raise ValueError(f"Shape not match! Argument {name}, need: {expected.shape}, received: {array.shape}")
-            yield name, array
 
     def _trial(self, feeds: Mapping[str, Any]) -> Trial:
         """What a comparison of memory modes takes of this executor."""
@@ -524,53 +404,3 @@ class Executor:
             raise MXNetError(f"out_grads has {len(values)} arrays for {len(self.output_names)} outputs "
                              f"({', '.join(self.output_names)}); give one for each, None for losses")
         return dict(zip(self.output_names, values, strict=True))
-
-
-def simple_bind(symbol: Any, ctx: Context | None, grad_req: Any, type_dict: Mapping[str, Any] | None,
-                shapes: Mapping[str, Shape], shared_exec: Executor | None = None, **options: Any) -> Executor:
-    """Bind with arrays of the executor's own, all zero; unknown shapes are inferred from `shapes`."""
-    return Executor(symbol, ctx, shapes, grad_req=grad_req, dtypes=type_dict, shared=shared_exec, **options)
-
-
-def bind(symbol: Any, ctx: Context | None, args: Any, args_grad: Any, grad_req: Any, aux_states: Any,
-         shared_exec: Executor | None = None, **options: Any) -> Executor:
-    """Bind with the user's arrays: NDArrays become handles to the executor's memory with their contents kept."""
-    names, auxiliary = symbol.list_arguments(), symbol.list_auxiliary_states()
-    arguments = _by_name(args, names, "args", required=True)
-    gradients = _by_name(args_grad, names, "args_grad", required=False)
-    states = _by_name(aux_states, auxiliary, "aux_states", required=True)
-    requests = {name: request if gradients.get(name) is not None else "null"
-                for name, request in normalise_requests(grad_req, names).items()}
-    given = {**arguments, **states}
-    executor = Executor(symbol, ctx, {name: np.shape(value) for name, value in given.items()}, grad_req=requests,
-                        dtypes={name: value.dtype for name, value in given.items()}, shared=shared_exec, **options)
-    for name, value in {**executor.arg_dict, **executor.aux_dict}.items():
-        _adopt(given[name], value, name)
-    for name, handle in executor.grad_dict.items():
-        if handle is not None:
-            _adopt(gradients[name], handle, f"the gradient of {name}")
-    return executor
-
-
-def _by_name(values: Any, names: Sequence[str], what: str, required: bool) -> dict[str, Any]:
-    if values is None:
-        values = {}
-    if not isinstance(values, Mapping):
-        if len(values) != len(names):
-            raise MXNetError(f"{what} has {len(values)} arrays for {len(names)} names ({', '.join(names)})")
-        values = dict(zip(names, values, strict=True))
-    unknown = [name for name in values if name not in names]
-    missing = [name for name in names if required and values.get(name) is None]
-    if unknown or missing:
-        raise MXNetError(f"{what}: " + (f"{', '.join(unknown)} unknown; " if unknown else "")
-                         + (f"{', '.join(missing)} missing; " if missing else "") + f"expected {', '.join(names)}")
-    return dict(values)
-
-
-def _adopt(value: Any, handle: NDArray, name: str) -> None:
-    """Copy a user's array into the arena and, when it is an NDArray, make it a handle to that place."""
-    if np.shape(value) != handle.shape:
-        raise MXNetError(f"{name} has shape {np.shape(value)}, the symbol needs {handle.shape}")
-    handle[:] = value
-    if isinstance(value, NDArray):
-        value.storage = handle.storage

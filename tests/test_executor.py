@@ -6,7 +6,7 @@ import pytest
 
 import minigraph as mx
 from minigraph.base import MXNetError
-from minigraph.executor import bind
+from minigraph.bind import bind
 from tests.training import executor, linear
 
 

@@ -79,8 +79,8 @@ def _refusal(state: Compilation, least: int, schedule: Schedule) -> OutOfMemoryE
     return OutOfMemoryError(
         f"a budget of {budget} bytes ({format_bytes(budget)}) is too small for `{request.program}` with "
         f"memory={request.memory!r}: the least that it can do with is {least} bytes ({format_bytes(least)}), of "
-        f"which {state.persistent_bytes} are parameters, states and gradients; {_what_forces(state, schedule)}; give that "
-        f"much, a smaller batch or another policy", least, budget)
+        f"which {state.persistent_bytes} are parameters, states and gradients; {_what_forces(state, schedule)}; give "
+        f"that much, a smaller batch or another policy", least, budget)
 
 
 def _what_forces(state: Compilation, schedule: Schedule) -> str:

@@ -216,7 +216,7 @@ class Symbol(Arithmetic):
         others (memory, budget, host_budget, disk, machine ...) are options of the executor. With
         `shared_exec` the two executors share their memory.
         """
-        from .. import executor
+        from .. import bind as binders
 
         _refuse("one symbol runs on one device", group2ctx=group2ctx)
         _refuse("arrays are dense", stype_dict=stype_dict)
@@ -230,7 +230,7 @@ class Symbol(Arithmetic):
                 shapes[key] = (value,)
             else:
                 options[key] = value
-        return executor.simple_bind(self, ctx, grad_req, type_dict, shapes, **options)
+        return binders.simple_bind(self, ctx, grad_req, type_dict, shapes, **options)
 
     def bind(self, ctx: Any, args: Any, args_grad: Any = None, grad_req: Any = "write",
              aux_states: Any = None, group2ctx: Any = None, shared_exec: Any = None, **options: Any) -> Any:
@@ -238,11 +238,11 @@ class Symbol(Arithmetic):
 
         `options` are those of `simple_bind`.
         """
-        from .. import executor
+        from .. import bind as binders
 
         _refuse("one symbol runs on one device", group2ctx=group2ctx)
-        return executor.bind(self, ctx, args, args_grad, grad_req, aux_states, shared_exec=shared_exec,
-                             **options)
+        return binders.bind(self, ctx, args, args_grad, grad_req, aux_states, shared_exec=shared_exec,
+                            **options)
 
     def eval(self, ctx: Any = None, **kwargs: Any) -> list[Any]:
         """The outputs, as NDArrays, for arguments given as NDArrays by name."""

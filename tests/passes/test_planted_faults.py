@@ -9,7 +9,7 @@ import pytest
 
 import minigraph as mx
 from minigraph.base import MXNetError
-from minigraph.executor import bind_graph
+from minigraph.binding import bind_graph
 from minigraph.memory.layout import PersistentLayout
 from minigraph.memory.schedule import from_order
 from minigraph.optimizer import SGD

@@ -262,8 +262,8 @@ def test_incomplete_types_give_nones_and_a_warning():
 # -- binding -------------------------------------------------------------------------------------------------
 @pytest.fixture
 def executor(monkeypatch):
-    """The executor's two functions replaced by ones that return what they were given."""
-    from minigraph import executor as module
+    """The two functions that bind replaced by ones that return what they were given."""
+    from minigraph import bind as module
 
     monkeypatch.setattr(module, "simple_bind", lambda *args, **options: (args, options))
     monkeypatch.setattr(module, "bind", lambda *args, **options: (args, options))

@@ -1,0 +1,146 @@
+"""A symbol bound to shapes: its graph, and the arrays that its programs keep in the persistent arena."""
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .base import MXNetError, Shape, TensorType
+from .binding import Group, PersistentStorage, bind_graph, normalise_requests
+from .graph import Graph
+from .ndarray import NDArray
+from .passes.compilation import gradient_name
+
+
+class Bound:
+    """Arguments, gradients and auxiliary states by name, each a handle to its place in the group's persistent arena.
+
+    `inputs` are fed for every run and not kept. Arguments in `own` (by default those in `shapes`) may differ in shape
+    from what the group holds under their names, and then get bytes of their own.
+    """
+
+    def __init__(self, symbol: Any, group: Group, shapes: Mapping[str, Shape], dtypes: Mapping[str, Any],
+                 grad_req: str | Sequence[str] | Mapping[str, str], inputs: Sequence[str],
+                 own: Collection[str] | None) -> None:
+        self._symbol = symbol
+        self._dtypes = dict(dtypes)
+        self._shapes = dict(shapes)
+        bound = bind_graph(symbol, shapes, self._dtypes)
+        self._bound: Graph | None = bound
+        self.arg_names: list[str] = symbol.list_arguments()
+        self.aux_names: list[str] = symbol.list_auxiliary_states()
+        self.output_names: list[str] = symbol.list_outputs()
+        self.requests = normalise_requests(grad_req, self.arg_names)
+        self.inputs = frozenset(inputs)
+        self.group = group
+        self.context = group.context
+        self._types = {bound.name[i]: bound.type_of(bound.first[i]) for i in bound.variables()}
+        self.output_types: dict[str, TensorType] = dict(zip(bound.output_names, map(bound.type_of, bound.outputs),
+                                                            strict=True))
+        """Shapes and dtypes of the outputs by name."""
+        self._place = self._place_names(set(shapes if own is None else own))
+        self._declare()
+
+    def program(self, name: str) -> Any:
+        """The loaded program of that name; compiling `train` gives visible gradients their places."""
+        raise NotImplementedError
+
+    @property
+    def arg_dict(self) -> dict[str, NDArray]:
+        """Arguments by name; those fed for every run are not kept and not listed."""
+        return {name: self._handle(self._place[name]) for name in self.arg_names if name not in self.inputs}
+
+    @property
+    def aux_dict(self) -> dict[str, NDArray]:
+        """Auxiliary states by name."""
+        return {name: self._handle(self._place[name]) for name in self.aux_names}
+
+    @property
+    def grad_dict(self) -> dict[str, NDArray | None]:
+        """Visible gradients by argument; None where none is asked for."""
+        return {name: self._handle(gradient_name(self._place[name])) if self.requests[name] != "null" else None
+                for name in self.arg_names if name not in self.inputs or self.requests[name] != "null"}
+
+    @property
+    def arg_arrays(self) -> list[NDArray]:
+        """Arguments in order."""
+        return list(self.arg_dict.values())
+
+    @property
+    def grad_arrays(self) -> list[NDArray | None]:
+        """Gradients in the order of the arguments."""
+        return list(self.grad_dict.values())
+
+    @property
+    def aux_arrays(self) -> list[NDArray]:
+        """Auxiliary states in order."""
+        return list(self.aux_dict.values())
+
+    def copy_params_from(self, arg_params: Mapping[str, Any], aux_params: Mapping[str, Any] | None = None,
+                         allow_extra_params: bool = False) -> None:
+        """Set arguments and auxiliary states by name; unknown names raise unless allowed."""
+        for given, known, what in ((arg_params, self.arg_dict, "arguments"),
+                                   (aux_params or {}, self.aux_dict, "states")):
+            for name, value in given.items():
+                if name in known:
+                    known[name][:] = value
+                elif not allow_extra_params:
+                    raise ValueError(f"{name!r} is none of the {what}: {', '.join(known)}")
+        self.group.broken = None
+
+    @property
+    def graph(self) -> Graph:
+        """The symbol's graph with all shapes known, variables by the names of their places.
+
+        It is let go once a program is loaded, and made again when another is compiled.
+        """
+        if self._bound is None:
+            graph = self._bound = bind_graph(self._symbol, self._shapes, self._dtypes)
+            for i in graph.variables():
+                graph.name[i] = self._place[graph.name[i]]
+        return self._bound
+
+    def _place_names(self, own: set[str]) -> dict[str, str]:
+        """The name of each variable in the layout: its own, unless the group holds something else under it."""
+        taken, graph = self.group.layout.places, self._bound
+        assert graph is not None
+        result = {}
+        for i in graph.variables():
+            name = result[graph.name[i]] = graph.name[i]
+            kind = self._types[name]
+            held = [taken[each] for each in (name, gradient_name(name)) if each in taken]
+            if name in own and any((place.shape, place.dtype) != (kind.shape, kind.dtype) for place in held):
+                result[name] = graph.name[i] = f"{name}{kind.shape}{kind.dtype}"
+        return result
+
+    def _declare(self) -> None:
+        """Give every kept argument, auxiliary state and visible gradient its place and its handle."""
+        auxiliary = set(self.aux_names)
+        for name, place in self._place.items():
+            kind = self._types[name]
+            if gradient_name(name) in self._place:
+                raise MXNetError(f"{gradient_name(name)} is an argument, and also the name of the gradient of {name}; "
+                                 f"rename one of the two variables")
+            if name in auxiliary:
+                self.group.layout.declare(place, kind.shape, kind.dtype, "auxiliary")
+            elif name not in self.inputs:
+                self.group.layout.declare(place, kind.shape, kind.dtype, "parameter")
+
+    def _handle(self, name: str) -> NDArray:
+        if name not in self.group.layout.places:
+            self.program("train")
+        if name not in self.group.layout.places:
+            raise MXNetError(f"{name} has no bytes: no output of this symbol depends on it")
+        return NDArray(PersistentStorage(self.group, name))
+
+    def _checked(self, feeds: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
+        """Arguments given by keyword, as arrays of the bound shapes."""
+        for name, value in feeds.items():
+            expected = self._types.get(name)
+            if expected is None or name in self.aux_names:
+                raise TypeError(f"Unknown argument {name}")
+            array = value.storage.read() if isinstance(value, NDArray) else np.asarray(value)
+            if array.shape != expected.shape:
+                raise ValueError(f"Shape not match! Argument {name}, need: {expected.shape}, received: {array.shape}")
+            yield name, array
