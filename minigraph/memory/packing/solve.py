@@ -15,8 +15,10 @@ from .search import Walk
 
 #: Above the bound by no more than this, a solution is good enough to spare the search.
 CLOSE_ENOUGH = 0.0005
-#: Heuristics go on until this much work is done (each is finished that was begun; the first two always run),
-#: then the search has a share of its own. A unit takes about 0.1 microseconds.
+#: Heuristics that always run, unless the lower bound is met before.
+CHEAPEST = 2
+#: Further heuristics go on until this much work is done (each is finished that was begun), then the search has a
+#: share of its own. A unit takes about 0.1 microseconds.
 HEURISTIC_WORK = {"default": 12_000_000, "full": 200_000_000}
 SEARCH_WORK = {"default": 6_000_000, "full": 40_000_000}
 #: The walk lists every pair of overlapping lifetimes; with more than this many it would not pay.
@@ -31,8 +33,8 @@ def pack(problem: Problem, capacity_bytes: int | None = None, effort: str = "def
 
     Args:
         problem: the buffers.
-        capacity_bytes: stop at the first solution that fits into this many bytes. When none does, the
-            smallest found is returned all the same: compare its ``bytes``.
+        capacity_bytes: once the two cheapest heuristics have run, stop at the first solution that fits into
+            this many bytes. When none does, the smallest found is returned all the same: compare its ``bytes``.
         effort: ``"default"`` keeps to about a second of work on a large problem, ``"full"`` searches some ten
             times as long where the lower bound is not met.
 
@@ -53,6 +55,7 @@ class _Packing:
         self.placer = Placer(problem)
         self.problem = problem
         bound = self.placer.bound
+        self.bound = bound
         self.goal = bound if capacity_bytes is None else max(bound, capacity_bytes // self.placer.unit_bytes)
         self.close = self.goal + int(bound * CLOSE_ENOUGH) if capacity_bytes is None else self.goal
         # Buffers of their own bytes: what everything else has to beat.
@@ -61,7 +64,7 @@ class _Packing:
         self.order: Order | None = None
 
     def solve(self, effort: str) -> Solution:
-        if self.top > self.goal:
+        if self.top > self.bound:
             self._run_heuristics(HEURISTIC_WORK[effort])
         if self.top > self.close:
             self._search(SEARCH_WORK[effort])
@@ -70,10 +73,10 @@ class _Packing:
 
     def _run_heuristics(self, work: int) -> None:
         for number, (method, order, place) in enumerate(_heuristics(self.placer)):
-            if number >= 2 and self.placer.work > work:
+            if number >= CHEAPEST and (self.placer.work > work or self.top <= self.goal):
                 return
             self._offer(method, place(order), order)
-            if self.top <= self.goal:
+            if self.top <= self.bound:
                 return
 
     def _offer(self, method: str, placement: Placement | None, order: Order) -> None:
