@@ -182,12 +182,11 @@ class Pool:
         return None if best is None else (self._blocks[best[1]], best[2])
 
     def _new_block(self, size: int, asked: int) -> tuple[Block, tuple[int, int]]:
-        """A block that holds `size`: in whole pages, or else of just this size, once free blocks are gone."""
+        """A block that holds `size`: in whole pages, or else of just this size. Blocks that nobody uses are too small,
+        so they go first: sizes that grow one after the other take no more than the largest."""
         wanted = align(size, BLOCK_BYTES) if self.pooled else size
-        block = self._try_block(wanted)
-        if block is None:
-            self._release_free_blocks()
-            block = self._try_block(wanted) or self._try_block(size)
+        self._release_free_blocks()
+        block = self._try_block(wanted) or self._try_block(size)
         if block is None:
             free, hole = self.free_bytes, self.largest_hole_bytes
             raise DeviceMemoryError(

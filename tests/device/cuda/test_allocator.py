@@ -160,3 +160,30 @@ def test_nothing_takes_no_memory():
     pool = Pool(book)
     pool.free(pool.allocate(0))
     assert not book.blocks
+
+
+def test_a_thousand_sizes_one_at_a_time_reserve_little_more_than_the_largest():
+    book = Book(1 << 40)
+    pool = Pool(book)
+    draw = random.Random(3)
+    sizes = [2000 * draw.randint(1500, 2500) * 4 for _ in range(1000)]
+    for nbytes in sizes:
+        pool.free(pool.allocate(nbytes))
+        pool.collect()
+    assert pool.reserved_bytes <= 1.25 * max(sizes) + BLOCK_BYTES
+
+
+def test_holes_between_living_pieces_are_told_when_a_larger_piece_does_not_fit():
+    book = Book(160 * MIB)
+    pool = Pool(book)
+    pool.free(pool.allocate(160 * MIB))  # one block for all
+    pieces = [pool.allocate(16 * MIB) for _ in range(10)]
+    for piece in pieces[::2]:
+        pool.free(piece)
+    pool.collect()
+    with pytest.raises(DeviceMemoryError) as caught:
+        pool.allocate(24 * MIB)
+    assert (caught.value.free_bytes, caught.value.largest_hole_bytes) == (80 * MIB, 16 * MIB)
+    pool.free(pieces[1])
+    pool.collect()
+    assert pool.allocate(24 * MIB).nbytes == 24 * MIB
