@@ -18,6 +18,7 @@ from typing import Any
 
 import minigraph as mx
 from minigraph.base import MXNetError, format_bytes
+from minigraph.memory.policies import POLICIES
 from minigraph.networks import load_network, parse_settings
 from minigraph.passes.compilation import MEMORY_MODES
 from minigraph.plan.report import Report, report
@@ -55,7 +56,7 @@ def train(given: argparse.Namespace) -> float:
                    begin_epoch=given.resume or 0, optimizer=given.optimizer, optimizer_params=params,
                    initializer=_initializer(), batch_end_callback=progress.on_batch,
                    eval_end_callback=progress.on_validation, epoch_end_callback=_saving(module, given.save_prefix))
-    figures = planned(module, images, given.optimizer, params, given.memory)
+    figures = planned(module, images, given.optimizer, params, **_memory(given))
     print(f"validation accuracy {progress.validation:.4f}; a training step takes {format_bytes(figures.planned_bytes)} "
           f"planned against {format_bytes(figures.naive_bytes)} naive (lower bound "
           f"{format_bytes(figures.lower_bound_bytes)})")
@@ -70,10 +71,15 @@ def _images(given: argparse.Namespace) -> data.Dataset:
         raise MXNetError(f"data set {given.data}: {error}") from error
 
 
-def planned(module: Any, images: data.Dataset, optimizer: str, params: dict[str, Any], memory: str) -> Report:
-    """The report of the step that the module trained with."""
+def _memory(given: argparse.Namespace) -> dict[str, Any]:
+    """What the command line says of memory, as Module and `plan` take it."""
+    return {"memory": given.memory, "budget": given.budget, "host_budget": given.host_budget, "disk": given.disk}
+
+
+def planned(module: Any, images: data.Dataset, optimizer: str, params: dict[str, Any], **memory: Any) -> Report:
+    """The report of the step that the module trained with; `memory` are the options that it was made with."""
     described = [*images.train.provide_data, *images.train.provide_label]
-    return report(plan(module.symbol, {desc.name: desc.shape for desc in described}, optimizer, "step", memory,
+    return report(plan(module.symbol, {desc.name: desc.shape for desc in described}, optimizer, "step", **memory,
                        dtypes={desc.name: desc.dtype for desc in described}, optimizer_params=params))
 
 
@@ -126,11 +132,11 @@ def _module(given: argparse.Namespace, images: data.Dataset) -> Any:
             raise MXNetError("--resume EPOCH goes on from the checkpoint of --save-prefix; give that as well")
         if given.resume >= given.epochs:
             raise MXNetError(f"--resume {given.resume} leaves nothing to train up to --epochs {given.epochs}")
-        return mx.mod.Module.load(given.save_prefix, given.resume, load_optimizer_states=True, memory=given.memory)
+        return mx.mod.Module.load(given.save_prefix, given.resume, load_optimizer_states=True, **_memory(given))
     network = f"zoo.{given.network}" if given.network in NETWORKS else given.network
     settings = {"num_classes": images.num_classes, **parse_settings(given.arg)}
     symbol = load_network(network, settings, {"data": (given.batch, *images.shape)})
-    return mx.mod.Module(symbol, memory=given.memory)
+    return mx.mod.Module(symbol, **_memory(given))
 
 
 def _optimizer_params(given: argparse.Namespace, batches: int) -> dict[str, Any]:
@@ -190,7 +196,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--wd", type=float, default=5e-4, help="weight decay")
     add("--momentum", type=float, default=0.9, help="momentum of sgd and nag")
     add("--seed", type=int, default=0, help="seed of everything random")
-    add("--memory", default="plain", choices=MEMORY_MODES, help="memory mode")
+    add("--memory", choices=(*MEMORY_MODES, *POLICIES), help="memory mode or policy; plain, or auto with a budget")
+    add("--budget", help="bytes of the device's arenas, such as 500MiB; kept or refused before training")
+    add("--host-budget", help="bytes of host memory that a policy may swap to")
+    add("--disk", help="a folder for swap files")
     add("--save-prefix", help="write PREFIX-symbol.json, and PREFIX-NNNN.params and .states after each epoch")
     add("--resume", type=_positive, metavar="EPOCH", help="go on from the checkpoint after this epoch")
     return parser
