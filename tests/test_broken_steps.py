@@ -128,11 +128,14 @@ def test_after_an_error_in_an_operator_nothing_runs_until_parameters_are_set(way
 def test_a_real_interrupt_while_copies_are_under_way_ends_the_step_and_leaves_threads_idle(at, expected, tmp_path,
                                                                                           monkeypatch):
     executor = bind("file", tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", failing(os.pwrite, at, lambda: signal.raise_signal(signal.SIGINT)))
-        with pytest.raises(KeyboardInterrupt):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored
+    try:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(os, "pwrite", failing(os.pwrite, at, lambda: signal.raise_signal(signal.SIGINT)))
             train(executor)
-            threading.Event().wait()  # the signal comes when it comes
+            threading.Event().wait(60)  # the signal comes when it comes
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert_refuses_until_parameters_are_set(executor, "KeyboardInterrupt", expected)
 
 
