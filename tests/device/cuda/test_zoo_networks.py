@@ -56,4 +56,4 @@ def test_a_step_is_the_same_on_both_devices(name: str) -> None:
     for what, expected in step(name, mx.cpu()).items():
         bound = CLOSE_GRADIENTS if what.startswith("gradient") else CLOSE
         distance = float(np.linalg.norm(np.subtract(found[what], expected)))
-        assert distance <= bound * float(np.linalg.norm(expected)) + 1e-5, what
+        assert distance <= bound * float(np.linalg.norm(expected)) + 1e-4, what
