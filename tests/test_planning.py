@@ -65,9 +65,12 @@ def test_states_of_the_optimizer_are_counted():
 
 
 def test_planning_a_network_that_needs_40_gib_allocates_next_to_nothing():
-    code = ("import resource, zoo; from minigraph.planning import plan; "
+    if not Path("/proc/self/status").exists():
+        pytest.skip("the peak of a process alone, without that of the one that started it, is Linux's to tell")
+    code = ("import zoo; from minigraph.planning import plan; "
             "p = plan(zoo.get('resnet')(depth=152), {'data': (256, 3, 224, 224)}, 'sgd'); "
-            "print(p.planned_bytes > 40 * 2**30, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < 2**30)")
+            "kib = next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM')); "
+            "print(p.planned_bytes > 40 * 2**30, kib * 1024 < 2**30)")
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]
 
