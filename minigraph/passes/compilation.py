@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Entry, MXNetError, Shape, TensorType, parse_bytes
+from ..base import Algorithm, Builder, Entry, MXNetError, TensorType, parse_bytes
 from ..graph import Graph
 from ..memory.layout import PersistentLayout
 from ..memory.policies import POLICIES
@@ -183,6 +183,3 @@ def state_name(argument: str, suffix: str) -> str:
 
 CONTROL = "__control__"
 """The name of the control buffer."""
-
-__all__ = ["CONTROL", "Compilation", "MEMORY_MODES", "Pass", "Request", "Shape", "Sharing", "Updater",
-           "gradient_name", "head_gradient_name", "state_name"]

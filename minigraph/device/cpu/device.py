@@ -2,13 +2,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from ...base import MXNetError
 from ...plan.plan import Kind, Plan
 from ..device import Memory
 from .memory import CpuMemory
-from .poison import poison
 from .program import CpuProgram, PoisonedCpuProgram
 from .streamed import StreamedCpuProgram
 from .streams import Delay
@@ -47,6 +45,3 @@ class CpuDevice:
 
     def synchronize(self) -> None:
         """Nothing runs behind the caller's back: a run ends when its last stream does."""
-
-
-__all__: Sequence[str] = ("CpuDevice", "CpuProgram", "poison")
