@@ -55,7 +55,10 @@ AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]
 class Updater(Protocol):
     """An optimizer in graph form: what the update part of a step is made of."""
 
-    clips_global_norm: bool
+    @property
+    def clips_global_norm(self) -> bool:
+        """Whether gradients are scaled by a norm over all of them."""
+        ...
 
     def state_names(self) -> tuple[str, ...]:
         """Suffixes of the states kept for each parameter ("mom"), each of the parameter's shape."""

@@ -56,9 +56,13 @@ class Twin:
         gamma = self.need(f"{name}_gamma")
         return F.batch_norm(x, None, None, None if fixed else gamma, self.need(f"{name}_beta"), True, 0, self.eps)
 
+    def relu(self, x: Tensor) -> Tensor:
+        """The positive part."""
+        return F.relu(x)
+
     def unit(self, x: Tensor, name: str, stride: Any = 1, pad: Any = 0) -> Tensor:
         """Convolution, normalisation, ReLU."""
-        return F.relu(self.bn(self.conv(x, name, stride, pad), f"{name}_bn"))
+        return self.relu(self.bn(self.conv(x, name, stride, pad), f"{name}_bn"))
 
     def chain(self, x: Tensor, name: str, *layers: tuple[Any, ...]) -> Tensor:
         """Units one behind another."""
@@ -82,7 +86,7 @@ class Twin:
 def alexnet(t: Twin, x: Tensor, local: bool) -> Heads:
     layers = (((4, 0), (1, 2)) if local else ((4, 2), (1, 2))) + ((1, 1),) * 3
     for k, (stride, pad) in enumerate(layers, start=1):
-        x = F.relu(t.conv(x, f"conv{k}", stride, pad))
+        x = t.relu(t.conv(x, f"conv{k}", stride, pad))
         if local and k < 3:
             x = F.local_response_norm(x, 5, 1e-4, 0.75, 2.0)
         if k in (1, 2, 5):
@@ -91,14 +95,14 @@ def alexnet(t: Twin, x: Tensor, local: bool) -> Heads:
 
 
 def dense_end(t: Twin, x: Tensor) -> Tensor:
-    return t.fc(F.relu(t.fc(F.relu(t.fc(x.flatten(1), "fc6")), "fc7")), "fc8")
+    return t.fc(t.relu(t.fc(t.relu(t.fc(x.flatten(1), "fc6")), "fc7")), "fc8")
 
 
 def vgg(t: Twin, x: Tensor, groups: Sequence[int], norm: bool) -> Heads:
     for g, count in enumerate(groups, start=1):
         for k in range(1, count + 1):
             name = f"conv{g}_{k}"
-            x = t.unit(x, name, 1, 1) if norm else F.relu(t.conv(x, name, 1, 1))
+            x = t.unit(x, name, 1, 1) if norm else t.relu(t.conv(x, name, 1, 1))
         x = F.max_pool2d(x, 2)
     return [(dense_end(t, x), 1, 1.0)]
 
@@ -187,40 +191,48 @@ def inception_resnet_v2(t: Twin, x: Tensor) -> Heads:
     pool = F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
     x = torch.cat([t.unit(x, "stem_1x1"), t.chain(x, "stem_5x5", (), (1, 2)),
                    t.chain(x, "stem_3x3", (), (1, 1), (1, 1)), t.unit(pool, "stem_proj")], 1)
-    x = F.relu(block(x, "a1", 0.17, ((),), ((), (1, 1)), ((), (1, 1), (1, 1))))
+    x = t.relu(block(x, "a1", 0.17, ((),), ((), (1, 1)), ((), (1, 1), (1, 1))))
     x = torch.cat([t.unit(x, "ra_3x3", 2), t.chain(x, "ra_double", (), (1, 1), (2,)), F.max_pool2d(x, 3, 2)], 1)
-    x = F.relu(block(x, "b1", 0.1, ((),), ((), ROW, COLUMN)))
+    x = t.relu(block(x, "b1", 0.1, ((),), ((), ROW, COLUMN)))
     x = torch.cat([t.chain(x, "rb_3x3", (), (2,)), t.chain(x, "rb_second", (), (2,)),
                    t.chain(x, "rb_double", (), (1, 1), (2,)), F.max_pool2d(x, 3, 2)], 1)
-    x = F.relu(block(x, "c1", 0.2, ((),), ((), ROW3, COLUMN3)))
+    x = t.relu(block(x, "c1", 0.2, ((),), ((), ROW3, COLUMN3)))
     return t.classify(t.unit(block(x, "c2", 1.0, ((),), ((), ROW3, COLUMN3)), "last"))
 
 
-def resnet(t: Twin, x: Tensor, units: Sequence[int], convolutions: int, pre: bool) -> Heads:
-    """The small form; of three convolutions the second has the stride, of two the first."""
+def mlp(t: Twin, x: Tensor, layers: int) -> Heads:
+    x = x.flatten(1)
+    for k in range(1, layers):
+        x = t.relu(t.fc(x, f"fc{k}"))
+    return [(t.fc(x, f"fc{layers}"), 1, 1.0)]
+
+
+def resnet(t: Twin, x: Tensor, units: Sequence[int], convolutions: int, pre: bool, large: bool = False) -> Heads:
+    """The small form, or the large one; of three convolutions the second has the stride, of two the first."""
     def convolve(x: Tensor, name: str, k: int, stride: int) -> Tensor:
         three = convolutions == 2 or k == 2
         return t.conv(x, f"{name}_conv{k}", stride if k == convolutions - 1 else 1, int(three))
     x = t.bn(x, "bn_data", fixed=True) if pre else x
-    x = t.conv(x, "conv0", 1, 1)
-    x = x if pre else F.relu(t.bn(x, "bn0"))
+    x = t.conv(x, "conv0", *((2, 3) if large else (1, 1)))
+    x = x if pre else t.relu(t.bn(x, "bn0"))
+    x = F.max_pool2d(x, 3, 2, 1) if large else x
     for s, count in enumerate(units, start=1):
         for u in range(1, count + 1):
             name, stride, body = f"stage{s}_unit{u}", 2 if s > 1 and u == 1 else 1, x
             short = x
             for k in range(1, convolutions + 1):
                 if pre:
-                    body = F.relu(t.bn(body, f"{name}_bn{k}"))
+                    body = t.relu(t.bn(body, f"{name}_bn{k}"))
                     short = body if k == 1 and t.get(f"{name}_sc_weight") is not None else short
                     body = convolve(body, name, k, stride)
                 else:
                     body = t.bn(convolve(body, name, k, stride), f"{name}_bn{k}")
-                    body = F.relu(body) if k < convolutions else body
+                    body = t.relu(body) if k < convolutions else body
             if t.get(f"{name}_sc_weight") is not None:
                 short = t.conv(short, f"{name}_sc", stride)
                 short = short if pre else t.bn(short, f"{name}_sc_bn")
-            x = body + short if pre else F.relu(body + short)
-    return t.classify(F.relu(t.bn(x, "bn1")) if pre else x, "fc1")
+            x = body + short if pre else t.relu(body + short)
+    return t.classify(t.relu(t.bn(x, "bn1")) if pre else x, "fc1")
 
 
 def densenet(t: Twin, x: Tensor, blocks: Sequence[int]) -> Heads:
@@ -229,12 +241,12 @@ def densenet(t: Twin, x: Tensor, blocks: Sequence[int]) -> Heads:
         features = [x]
         for k in range(1, count + 1):
             name = f"block{b}_layer{k}"
-            body = t.conv(F.relu(t.bn(torch.cat(features, 1), f"{name}_1_bn")), f"{name}_conv1")
-            features.append(t.conv(F.relu(t.bn(body, f"{name}_2_bn")), f"{name}_conv2", 1, 1))
+            body = t.conv(t.relu(t.bn(torch.cat(features, 1), f"{name}_1_bn")), f"{name}_conv1")
+            features.append(t.conv(t.relu(t.bn(body, f"{name}_2_bn")), f"{name}_conv2", 1, 1))
         x = torch.cat(features, 1)
         if b < len(blocks):
-            x = F.avg_pool2d(t.conv(F.relu(t.bn(x, f"transition{b}_bn")), f"transition{b}_conv"), 2)
-    return t.classify(F.relu(t.bn(x, "last_bn")))
+            x = F.avg_pool2d(t.conv(t.relu(t.bn(x, f"transition{b}_bn")), f"transition{b}_conv"), 2)
+    return t.classify(t.relu(t.bn(x, "last_bn")))
 
 
 def mobilenet(t: Twin, x: Tensor, version: int) -> Heads:
@@ -258,20 +270,20 @@ def mobilenet(t: Twin, x: Tensor, version: int) -> Heads:
 
 
 def squeezenet(t: Twin, x: Tensor, pooled: Sequence[int]) -> Heads:
-    x = F.relu(t.conv(x, "conv1", 2))
+    x = t.relu(t.conv(x, "conv1", 2))
     for k in range(2, 10):
         if k in pooled:
             x = F.max_pool2d(x, 3, 2, ceil_mode=True)
-        x = F.relu(t.conv(x, f"fire{k}_squeeze"))
-        x = F.relu(torch.cat([t.conv(x, f"fire{k}_1x1"), t.conv(x, f"fire{k}_3x3", 1, 1)], 1))
-    return [(F.relu(t.conv(x, "conv10")).flatten(2).mean(2), 1, 1.0)]
+        x = t.relu(t.conv(x, f"fire{k}_squeeze"))
+        x = t.relu(torch.cat([t.conv(x, f"fire{k}_1x1"), t.conv(x, f"fire{k}_3x3", 1, 1)], 1))
+    return [(t.relu(t.conv(x, "conv10")).flatten(2).mean(2), 1, 1.0)]
 
 
 def unet(t: Twin, x: Tensor, levels: int, padded: bool, norm: bool, pad_odd: bool = False) -> Heads:
     def convolve(x: Tensor, name: str) -> Tensor:
         for k in (1, 2):
             x = t.conv(x, f"{name}_conv{k}", 1, int(padded))
-            x = F.relu(t.bn(x, f"{name}_bn{k}") if norm else x)
+            x = t.relu(t.bn(x, f"{name}_bn{k}") if norm else x)
         return x
     skips = []
     for level in range(1, levels + 1):
