@@ -46,7 +46,7 @@ class Worker:
     def __init__(self, peer: str, mode: str, network: str, threads: int) -> None:
         self.name = "minigraph" if peer == "minigraph" else f"torch {mode}"
         count = str(threads)
-        variables = {"OMP_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count, "MINIGRAPH_NUM_THREADS": count}
+        variables = {"OMP_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count, "MINIGRAPH_CPU_THREADS": count}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.step_networks", peer, "--network", network, "--mode", mode,
              "--threads", count], cwd=_ROOT, env={**os.environ, **variables}, text=True, stdin=subprocess.PIPE,
