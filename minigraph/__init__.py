@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         optimizer,
         plan,
         random,
+        recordio,
         rnn,
         symbol,
     )
@@ -46,8 +47,9 @@ _MODULES = {"base": "base", "callback": "callback", "context": "context", "execu
             "lr_scheduler": "lr_scheduler", "metric": "metric", "mod": "module", "model": "model",
             "module": "module", "mon": "monitor", "monitor": "monitor", "name": "symbol.naming", "nd": "ndarray",
             "ndarray": "ndarray", "opt": "optimizer", "optimizer": "optimizer", "plan": "plan",
-            "profiler": "profiler", "random": "random", "rnd": "random", "rnn": "rnn", "sym": "symbol",
-            "symbol": "symbol", "test_utils": "test_utils", "visualization": "visualization", "viz": "visualization"}
+            "profiler": "profiler", "random": "random", "recordio": "recordio", "rnd": "random", "rnn": "rnn",
+            "sym": "symbol", "symbol": "symbol", "test_utils": "test_utils", "visualization": "visualization",
+            "viz": "visualization"}
 """Module behind each name."""
 _OBJECTS = {"AttrScope": "symbol.attribute", "Context": "context", "MXNetError": "base", "cpu": "context",
             "cpu_pinned": "context", "current_context": "context", "gpu": "context", "num_gpus": "context",
@@ -58,8 +60,8 @@ _OBJECTS = {"AttrScope": "symbol.attribute", "Context": "context", "MXNetError":
 __all__ = ["REQUIRED", "AttrScope", "Context", "MXNetError", "Monitor", "Op", "__version__", "callback", "cpu",
            "cpu_pinned", "current_context", "gpu", "init", "initializer", "io", "kvstore", "largest",
            "lr_scheduler", "metric", "mod", "model", "module", "mon", "monitor", "name", "nd", "ndarray", "num_gpus",
-           "optimizer", "param", "plan", "profiler", "random", "register", "rnn", "sym", "symbol", "test_utils",
-           "visualization", "viz"]
+           "optimizer", "param", "plan", "profiler", "random", "recordio", "register", "rnn", "sym", "symbol",
+           "test_utils", "visualization", "viz"]
 
 
 def __getattr__(name: str) -> Any:

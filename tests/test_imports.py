@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).parent.parent / "minigraph"
 
 LAYERS = (
     ("base",),
-    ("memory.packing", "memory.machine", "memory.profile", "memory.layout", "formats.atomic", "formats.idx"),
+    ("memory.packing", "memory.machine", "memory.profile", "memory.layout", "formats.atomic", "formats.idx",
+     "formats.recordio"),
     ("ops",),
     ("graph",),
     ("plan",),
@@ -25,7 +26,8 @@ LAYERS = (
     ("binding", "bound"),
     ("inspection", "profiling", "comparison"),
     ("executor", "bind"),
-    ("formats", "initializer", "io_base", "io", "lr_scheduler", "metric_base", "metric", "callback", "kvstore",
+    ("formats", "initializer", "io_base", "io", "recordio", "lr_scheduler", "metric_base", "metric", "callback",
+     "kvstore",
      "optimizer_base", "optimizer_more", "optimizer", "model", "module_base", "module_support", "module", "bucketing",
      "feedforward", "monitor", "profiler", "custom", "rnn_cell", "rnn_fused", "rnn",
      "test_utils", "visualization", "planning", "networks", "measure"),
