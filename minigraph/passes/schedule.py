@@ -3,6 +3,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..base import Cost, align
 from ..graph.graph import FORWARD, Graph
 from ..memory.machine import Machine, get_machine
@@ -65,7 +68,10 @@ def make_problem(state: Compilation, order: list[int]) -> Problem:
     def quick(schedule: Schedule) -> Evaluation:
         found = counter.evaluate(schedule)
         return replace(found, peak_bytes=state.persistent_bytes + found.peak_bytes)
-    return Problem(graph, order, state.backward_start, seconds, size_bytes, quick, machine,
+
+    def live(schedule: Schedule) -> NDArray[np.int64]:
+        return state.persistent_bytes + counter.live_bytes(schedule)
+    return Problem(graph, order, state.backward_start, seconds, size_bytes, quick, live, machine,
                    state.request.host_budget_bytes)
 
 

@@ -80,13 +80,15 @@ def test_depths_that_do_not_divide_cost_no_jump(length: int) -> None:
 
 RECOMPUTING = ("auto", "sublinear")
 SWAPPING = ("vdnn", "vdnn_all", "vdnn_conv")
+BOTH = ("superneurons",)
+"""Policies that recompute, and with host memory swap too."""
 
 
 def test_every_policy_is_tested() -> None:
-    assert {*RECOMPUTING, *SWAPPING} == set(POLICIES)
+    assert {*RECOMPUTING, *SWAPPING, *BOTH} == set(POLICIES)
 
 
-@pytest.mark.parametrize("memory", RECOMPUTING)
+@pytest.mark.parametrize("memory", (*RECOMPUTING, *BOTH))
 def test_a_policy_never_takes_more_than_plain(memory: str) -> None:
     x = mx.sym.Variable("data")
     for k in range(4):
@@ -114,7 +116,7 @@ def test_every_layer_of_the_first_stretch_gets_its_gradient_although_the_data_wa
 
 
 @pytest.mark.parametrize("space", ["host", "file"])
-@pytest.mark.parametrize("memory", SWAPPING)
+@pytest.mark.parametrize("memory", (*SWAPPING, *BOTH))
 def test_swapped_values_come_back_bit_for_bit(memory: str, space: str, tmp_path) -> None:
     plain, reference = trained(convolutional())
     where = {"host_budget": "1GiB"} if space == "host" else {"disk": str(tmp_path)}
@@ -138,7 +140,7 @@ def test_the_host_budget_is_kept_or_less_is_swapped() -> None:
         assert found.arena_bytes("host") <= host
 
 
-@pytest.mark.parametrize("memory", RECOMPUTING)
+@pytest.mark.parametrize("memory", (*RECOMPUTING, *BOTH))
 def test_dropout_masks_batch_statistics_and_parameters_are_those_of_plain(memory: str) -> None:
     plain, reference = trained(convolutional())
     total = reference.program("step").plan.planned_bytes

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from .auto import auto
 from .problem import Candidate, Evaluation, Policy, Problem, judge
 from .sublinear import sublinear
+from .superneurons import superneurons
 from .vdnn import vdnn, vdnn_all, vdnn_conv
 
 
@@ -19,7 +20,8 @@ class Strategy:
 
 POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest"), "sublinear": Strategy(sublinear, "lowest"),
                                 "vdnn": Strategy(vdnn, "lowest"), "vdnn_all": Strategy(vdnn_all, "lowest"),
-                                "vdnn_conv": Strategy(vdnn_conv, "lowest")}
+                                "vdnn_conv": Strategy(vdnn_conv, "lowest"),
+                                "superneurons": Strategy(superneurons, "lowest")}
 """Every policy by the name that `memory=` takes."""
 
 __all__ = ["POLICIES", "Candidate", "Evaluation", "Policy", "Problem", "Strategy", "judge"]

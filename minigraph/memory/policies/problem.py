@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...base import Entry
 from ...graph.graph import Graph
 from ..machine import Machine
@@ -23,8 +26,9 @@ class Evaluation:
 @dataclass(frozen=True)
 class Problem:
     """An ordered graph. `order` lists the nodes that run, forward before `backward_start`; `seconds` are those of each
-    node, `size_bytes` those of each entry, aligned. `quick` gives peak and time of a schedule for searches; whoever
-    asked for the schedules judges the finalists by the passes that carry them out."""
+    node, `size_bytes` those of each entry, aligned. `quick` gives peak and time of a schedule for searches, and `live`
+    the live bytes of both arenas at each of its steps; whoever asked for the schedules judges the finalists by the
+    passes that carry them out."""
 
     graph: Graph
     order: Sequence[int]
@@ -32,6 +36,7 @@ class Problem:
     seconds: Sequence[float]
     size_bytes: Sequence[int]
     quick: Callable[[Schedule], Evaluation]
+    live: Callable[[Schedule], NDArray[np.int64]]
     machine: Machine
     host_budget_bytes: int = 0
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...base import Entry
 from ...graph.graph import FORWARD, Graph
@@ -48,9 +49,10 @@ class QuickCount:
     def evaluate(self, schedule: Schedule) -> Evaluation:
         """Peak transient bytes, modelled seconds with the stalls for copies, and peak host bytes."""
         host_bytes = self._host_bytes(schedule)
-        return Evaluation(self._peak_bytes(schedule), self._seconds(schedule), host_bytes)
+        return Evaluation(int(self.live_bytes(schedule).max(initial=0)), self._seconds(schedule), host_bytes)
 
-    def _peak_bytes(self, schedule: Schedule) -> int:
+    def live_bytes(self, schedule: Schedule) -> NDArray[np.int64]:
+        """Live transient bytes at each step, with its workspace."""
         last = self._last_uses(schedule)
         made = iter(last[len(self.inputs):])
         storage: dict[Entry, int] = {}
@@ -93,7 +95,7 @@ class QuickCount:
                     new(out, t, end)
             if node.scratch_bytes:
                 scratch.append((t, node.scratch_bytes))
-        return _peak(born, until, sizes, scratch, len(schedule))
+        return _live(born, until, sizes, scratch, len(schedule))
 
     def _backward_start(self, schedule: Schedule) -> int:
         """The first step at which a node runs again, or one of backward."""
@@ -193,12 +195,13 @@ def _node(graph: Graph, i: int, size: Sequence[int], scratch_bytes: int) -> _Nod
                  graph.phase[i] == FORWARD)
 
 
-def _peak(born: list[int], until: list[int], sizes: list[int], scratch: list[tuple[int, int]], length: int) -> int:
+def _live(born: list[int], until: list[int], sizes: list[int], scratch: list[tuple[int, int]], length: int,
+          ) -> NDArray[np.int64]:
     change = np.zeros(length + 2, dtype=np.int64)
     amounts = np.array(sizes, dtype=np.int64)
     np.add.at(change, np.array(born, dtype=np.int64), amounts)
     np.subtract.at(change, np.minimum(np.array(until, dtype=np.int64), length) + 1, amounts)
-    live = np.cumsum(change)
+    live = np.cumsum(change)[:max(length, 1)]
     for t, nbytes in scratch:
         live[t] += nbytes
-    return int(live.max(initial=0))
+    return live

@@ -7,6 +7,7 @@ moment the copy begins as early as possible and the computation waits: the model
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,59 @@ class Absence:
     entry: Entry
     last: int
     back: int
+
+
+@dataclass(frozen=True)
+class Trip:
+    """A value's way to host memory and back, in positions of a schedule: the copy out begins after the step `out`, its
+    source is released before the step `release`, and the copy back begins before the step `issue`."""
+
+    entry: Entry
+    out: int
+    release: int
+    issue: int
+
+
+def carry(schedule: Schedule, trips: Sequence[Trip]) -> Schedule:
+    """The schedule with the trips in it; those that go first before a step are listed first. Releases at a step come
+    before copies back at it, so that these find room."""
+    before: dict[int, list[tuple[str, Entry]]] = {}
+    after: dict[int, list[tuple[str, Entry]]] = {}
+    for trip in trips:
+        after.setdefault(trip.out, []).append((OUT, trip.entry))
+        before.setdefault(trip.release, []).append((DROP, trip.entry))
+    for trip in trips:
+        before.setdefault(trip.issue, []).append((IN, trip.entry))
+    steps: list[tuple[str, int]] = []
+    for k, step in enumerate(schedule.steps):
+        steps += [*before.get(k, ()), step, *after.get(k, ())]
+    return Schedule(tuple(steps))
+
+
+def uses(problem: Problem, schedule: Schedule) -> dict[Entry, list[int]]:
+    """For each droppable value that is read, and that the schedule makes once and never drops, the steps that make
+    and read it, in order."""
+    graph = problem.graph
+    runs = Counter(schedule.order)
+    wanted = {e for e in problem.droppable if runs[graph.node_of[e]] == 1}
+    wanted -= {operand for kind, operand in schedule.steps if kind == DROP}
+    found: dict[Entry, list[int]] = {}
+    for t, (kind, node) in enumerate(schedule.steps):
+        if kind == RUN:
+            for entry in wanted.intersection((*read_roots(graph, node), *graph.entries(node))):
+                found.setdefault(entry, []).append(t)
+    return {entry: steps for entry, steps in found.items() if len(steps) > 1}
+
+
+def backward_begin(problem: Problem, schedule: Schedule) -> int:
+    """The first step that runs a node again or a node of backward."""
+    forward, ran = set(problem.forward), set[int]()
+    for t, (kind, node) in enumerate(schedule.steps):
+        if kind == RUN:
+            if node in ran or node not in forward:
+                return t
+            ran.add(node)
+    return len(schedule)
 
 
 def absences(problem: Problem, schedule: Schedule, entries: Collection[Entry]) -> list[Absence]:
@@ -63,10 +117,9 @@ def with_swaps(problem: Problem, schedule: Schedule, chosen: Sequence[Absence], 
     No copy back begins more than `lead` steps before its reader, so that copies which lag behind wait in host memory
     and not in the arena.
     """
-    starts = _start_seconds(problem, schedule)
+    starts = start_seconds(problem, schedule)
     releases = _releases(problem, schedule, chosen, starts, eager)
-    before: dict[int, list[tuple[str, Entry]]] = {}
-    after: dict[int, list[tuple[str, Entry]]] = {}
+    trips: list[Trip] = []
     next_in = float("inf")
     for absence in sorted(chosen, key=lambda a: a.back, reverse=True):
         release = releases[absence.entry]
@@ -76,17 +129,12 @@ def with_swaps(problem: Problem, schedule: Schedule, chosen: Sequence[Absence], 
         next_in = deadline - problem.copy_in_seconds(absence.entry)
         earliest = release if lead is None else max(release, absence.back - lead)
         issue = max(bisect_right(starts, next_in) - 1, earliest)
-        after.setdefault(absence.last, []).append((OUT, absence.entry))
-        before.setdefault(release, []).insert(0, (DROP, absence.entry))
-        before.setdefault(min(issue, absence.back), []).append((IN, absence.entry))
-    steps: list[tuple[str, int]] = []
-    for k, step in enumerate(schedule.steps):
-        steps += [*before.get(k, ()), step, *after.get(k, ())]
-    return Schedule(tuple(steps))
+        trips.append(Trip(absence.entry, absence.last, release, min(issue, absence.back)))
+    return carry(schedule, trips)
 
 
-def _start_seconds(problem: Problem, schedule: Schedule) -> list[float]:
-    """When each step would begin if nothing waited for a copy."""
+def start_seconds(problem: Problem, schedule: Schedule) -> list[float]:
+    """When each step would begin, in seconds, if nothing waited for a copy."""
     clock, starts = 0.0, []
     for kind, operand in schedule.steps:
         starts.append(clock)
