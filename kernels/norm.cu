@@ -6,6 +6,11 @@
 //              float64 and makes the channel's scale and shift; then out = (data - mean) scale + shift
 //   backward   sums of grad and grad (data - mean) a channel, then grad scale + (data - mean) slope + shift
 //   inference  the elementwise passes, with scale from the moving variance
+//   apply      the elementwise pass of train, with statistics that train made before
+//
+// The output may have a tensor added and then go through an activation (Activation below). Backward multiplies
+// grad by the activation's slope as it reads it: relu's is found from data where nothing was added, and others
+// from the output.
 //
 // Memory: data is read twice and written once (grad and data twice each, backward). The elementwise passes
 // come last and read an element before they write it, so their output may lie on any tensor input of equal
@@ -55,8 +60,43 @@ __device__ void join_parts(const Moments *parts, const Channels &c, long long ch
   variance = count > 0 ? squares / count : 0;
 }
 
+// What follows the normalisation, by its number in norm.py.
+enum Activation { kNone, kRelu, kSigmoid, kTanh };
+
+__device__ __forceinline__ float activate(float x, int act) {
+  return act == kRelu ? relu(x) : act == kSigmoid ? sigmoid(x) : act == kTanh ? tanhf(x) : x;
+}
+
+// The normalised value: in one way everywhere, so that backward finds the sign that forward had.
+__device__ __forceinline__ float on_line(float centred, float scale, float shift) {
+  return fmaf(centred, scale, shift);
+}
+
+// The slope of an activation whose output is y.
+__device__ __forceinline__ float activation_slope(float y, int act) {
+  return act == kRelu ? relu_slope(y) : act == kSigmoid ? sigmoid_slope(y) : act == kTanh ? tanh_slope(y) : 1.f;
+}
+
+// grad of the normalised value of element i: times the slope from `out`, or from data where out is null.
+// `line` holds the scale and shift that made the output.
+__device__ __forceinline__ float sloped(float grad, const float *out, float centred, const float *line,
+                                        long long i, long long channel, long long channels, int act) {
+  if (act == kNone) return grad;
+  float y = out ? out[i] : on_line(centred, line[channel], line[channels + channel]);
+  return grad * activation_slope(y, act);
+}
+
 __device__ __forceinline__ double inverse_deviation(double variance, float eps) {
   return 1 / sqrt(variance + eps);
+}
+
+// line = scale and shift of a channel: gamma / deviation, and beta less what rounding took from the mean.
+// gamma may be null: 1.
+__device__ __forceinline__ void make_line(float *line, const float *gamma, const float *beta, const float *var,
+                                          const float *rest, float eps, long long channel, long long channels) {
+  double scale = inverse_deviation(var[channel], eps) * (gamma ? gamma[channel] : 1.f);
+  line[channel] = (float)scale;
+  line[channels + channel] = (float)(beta[channel] - rest[channel] * scale);
 }
 
 }  // namespace
@@ -69,38 +109,48 @@ extern "C" __global__ void __launch_bounds__(kChannelThreads)
                   [&](Moments &m, const ChannelIndex &i) { m.add(data[i.element], data[i.first]); });
 }
 
-// gamma may be null: 1. `vectors` receives scale and shift; shift also makes up for the rounding of mean.
+// `vectors` receives scale and shift, which makes up for the rounding of mean.
 extern "C" __global__ void batchnorm_train_statistics(const float *parts, const float *gamma,
                                                       const float *beta, float *mean, float *var,
-                                                      float *vectors, float eps, Channels c) {
+                                                      float *rest, float *vectors, float eps, Channels c) {
   GRID_STRIDE(channel, c.channels) {
     double exact, variance;
     join_parts(reinterpret_cast<const Moments *>(parts), c, channel, exact, variance);
-    double scale = inverse_deviation(variance, eps) * (gamma ? gamma[channel] : 1.f);
     mean[channel] = (float)exact;
     var[channel] = (float)variance;
-    vectors[channel] = (float)scale;
-    vectors[c.channels + channel] = (float)(beta[channel] - (exact - mean[channel]) * scale);
+    rest[channel] = (float)(exact - mean[channel]);
+    make_line(vectors, gamma, beta, var, rest, eps, channel, c.channels);
   }
 }
 
-// out = (data - mean) scale + shift, in training and inference.
+// Scale and shift again, from what train made.
+extern "C" __global__ void batchnorm_apply_line(const float *gamma, const float *beta, const float *var,
+                                                const float *rest, float *vectors, float eps,
+                                                long long channels) {
+  GRID_STRIDE(channel, channels) make_line(vectors, gamma, beta, var, rest, eps, channel, channels);
+}
+
+// out = act((data - mean) scale + shift + addend), in training and inference; addend may be null: 0.
 extern "C" __global__ void batchnorm_normalise_inplace(const float *data, const float *mean,
-                                                       const float *scale, const float *shift, float *out,
+                                                       const float *scale, const float *shift,
+                                                       const float *addend, float *out, int act,
                                                        long long elements, long long channels,
                                                        long long after) {
   each_of_channel(elements, channels, after, [&](long long i, int channel, long long) {
-    out[i] = (data[i] - mean[channel]) * scale[channel] + shift[channel];
+    float value = on_line(data[i] - mean[channel], scale[channel], shift[channel]);
+    out[i] = activate(addend ? value + addend[i] : value, act);
   });
 }
 
 // data and mean may be null: then the second sum is 0.
 extern "C" __global__ void __launch_bounds__(kChannelThreads)
-    batchnorm_backward_partials(const float *grad, const float *data, const float *mean, float *parts,
-                                Channels c) {
+    batchnorm_backward_partials(const float *grad, const float *data, const float *mean, const float *out,
+                                const float *line, float *parts, int act, Channels c) {
   sum_channels<2>(c, parts, [&](float (&sums)[2], const ChannelIndex &i) {
-    sums[0] += grad[i.element];
-    if (data) sums[1] += grad[i.element] * (data[i.element] - mean[i.channel]);
+    float centred = data ? data[i.element] - mean[i.channel] : 0.f;
+    float g = sloped(grad[i.element], out, centred, line, i.element, i.channel, c.channels, act);
+    sums[0] += g;
+    sums[1] += g * centred;
   });
 }
 
@@ -121,14 +171,19 @@ extern "C" __global__ void batchnorm_backward_params(const float *parts, const f
   }
 }
 
+// addend_grad, which may be null, receives grad times the slope.
 extern "C" __global__ void batchnorm_backward_data_inplace(const float *grad, const float *data,
-                                                           const float *mean, const float *vectors,
-                                                           float *out, long long elements, long long channels,
+                                                           const float *mean, const float *out,
+                                                           const float *line, const float *vectors,
+                                                           float *data_grad, float *addend_grad, int act,
+                                                           long long elements, long long channels,
                                                            long long after) {
   const float *scale = vectors, *slope = vectors + channels, *shift = slope + channels;
   each_of_channel(elements, channels, after, [&](long long i, int channel, long long) {
     float centred = data[i] - mean[channel];
-    out[i] = grad[i] * scale[channel] + (centred * slope[channel] + shift[channel]);
+    float g = sloped(grad[i], out, centred, line, i, channel, channels, act);
+    data_grad[i] = g * scale[channel] + (centred * slope[channel] + shift[channel]);
+    if (addend_grad) addend_grad[i] = g;
   });
 }
 

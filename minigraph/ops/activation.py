@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Entry, TensorType
 from .elemwise import only
-from .op import Arrays, Workspace
+from .op import Arrays, Op, Workspace
 from .params import REQUIRED, param
 from .pointwise import Derivative, Unary, block_bytes, block_scratch, blocks
 from .registry import register
@@ -133,6 +133,11 @@ class Activation(Activated):
 
     def kind(self, p: ActivationParams) -> str:
         return p.act_type
+
+
+def activation_of(op: Op, p: Any) -> str | None:
+    """The function of FORWARD that an op applies to its only input, or None."""
+    return op.kind(p) if isinstance(op, Activated) else None
 
 
 class Named(Activated):

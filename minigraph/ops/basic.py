@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..base import Algorithm, Builder, Entry, PartialShape, TensorType, dtype_of
-from .elemwise import only
+from .elemwise import Sum, only
 from .op import Arrays, Op, Sample, Workspace, merge_shapes
 from .params import REQUIRED, param
-from .pointwise import BLOCK, Binary, Found, Unary, blocks
+from .pointwise import BLOCK, Found, Unary, blocks
 from .registry import register
 
 
@@ -275,17 +275,10 @@ class Cast(Op):
 
 
 @register
-class Accumulate(Binary):
+class Accumulate(Sum):
     """lhs + rhs: how the graph builder sums the gradients that reach one tensor."""
 
     name = "_accumulate"
-
-    def apply(self, lhs: np.ndarray, rhs: np.ndarray, out: np.ndarray) -> None:
-        np.add(lhs, rhs, out=out)
-
-    def backward(self, b: Builder, lhs: Entry, rhs: Entry, out: Entry, grad: Entry,
-                 wanted: Sequence[bool]) -> Found:
-        return [grad, grad]
 
 
 class Overwrite(Op):

@@ -5,13 +5,15 @@ channels of one image where that alone is large; sums are taken in the dtype wit
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..base import Shape
+from .activation import FORWARD
 from .chunks import CHUNK_BYTES, chunk_rows, chunks
 from .op import ShapeError, Workspace, format_shape, merge_shapes
 
@@ -59,10 +61,14 @@ def channel_parts(layout: Shape, itemsize: int) -> Iterator[Part]:
 
 def statistics_scratch(axis: int, data: Any) -> tuple[tuple[Shape, Any], ...]:
     """Scratch of the statistics: one part of the tensor, and ones."""
-    layout, itemsize = channel_layout(axis, data.shape), data.dtype.itemsize
-    rows = min(layout[0], chunk_rows(prod(layout[1:]) * itemsize))
-    part = rows * layout[1] * _channel_part(layout, itemsize) * layout[3]
-    return ((part,), data.dtype), ((layout[3],), data.dtype)
+    layout = channel_layout(axis, data.shape)
+    return part_scratch(layout, data.dtype), ((layout[3],), data.dtype)
+
+
+def part_scratch(layout: Shape, dtype: np.dtype) -> tuple[Shape, np.dtype]:
+    """Scratch for the largest part of a tensor of this layout."""
+    rows = min(layout[0], chunk_rows(prod(layout[1:]) * dtype.itemsize))
+    return (rows * layout[1] * _channel_part(layout, dtype.itemsize) * layout[3],), dtype
 
 
 class Statistics:
@@ -84,9 +90,12 @@ class Statistics:
 
     def centred(self, part: Part, mean: np.ndarray) -> np.ndarray:
         """A part of the data less the mean of its channel, in scratch that the next part takes over."""
+        return np.subtract(self.data[part], mean[part[2], None], out=self.scratch(part))
+
+    def scratch(self, part: Part) -> np.ndarray:
+        """The scratch of a part."""
         values = self.data[part]
-        out = self._part[:values.size].reshape(values.shape)
-        return np.subtract(values, mean[part[2], None], out=out)
+        return self._part[:values.size].reshape(values.shape)
 
     def total(self, tensor: np.ndarray) -> np.ndarray:
         """Sums of a whole tensor a channel, over parts in ascending order, in float64."""
@@ -95,10 +104,16 @@ class Statistics:
             total[part[2]] += self.sum(tensor[part])
         return total
 
-    def moments(self, mean: np.ndarray, weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Sums of w and of w * (data - mean) a channel in float64; w is data - mean itself when not given."""
+    def moments(self, mean: np.ndarray, weight: np.ndarray | None = None,
+                before: Callable[[Part], None] | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of w and of w * (data - mean) a channel in float64; w is data - mean itself when not given.
+
+        `before` is called for each part, in whose scratch it may work, before w is read.
+        """
         sums, products = np.zeros(self.layout[2]), np.zeros(self.layout[2])
         for part in self.parts:
+            if before is not None:
+                before(part)
             centred = self.centred(part, mean)
             w = centred if weight is None else weight[part]
             sums[part[2]] += self.sum(w)
@@ -111,12 +126,41 @@ def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.einsum("nmcl,nmcl->c", a, b)
 
 
+@dataclass(frozen=True)
+class Epilogue:
+    """What follows the normalisation of each part while it is in the cache: `addend` (batch, before, channels, after)
+    is added, for which `scratch` holds a part, so that the output may lie on it; then comes an activation."""
+
+    act_type: str | None = None
+    addend: np.ndarray | None = None
+    scratch: np.ndarray | None = None
+
+    def place(self, values: np.ndarray) -> np.ndarray:
+        """Where a part is normalised whose output is `values`."""
+        return values if self.scratch is None else self.scratch[:values.size].reshape(values.shape)
+
+    def finish(self, part: Part, normalised: np.ndarray, values: np.ndarray) -> None:
+        """Write the output of a part."""
+        if self.addend is not None:
+            np.add(normalised, self.addend[part], out=values)
+        if self.act_type is not None:
+            FORWARD[self.act_type](values, values, values)
+
+
 def normalise(data: np.ndarray, mean: np.ndarray, scale: np.ndarray, shift: np.ndarray, out: np.ndarray,
-              parts: Sequence[Part]) -> None:
-    """Write out = (data - mean) * scale + shift, a part at a time so that it stays in the cache."""
-    mean, scale, shift = (vector.astype(out.dtype, copy=False)[:, None] for vector in (mean, scale, shift))
+              parts: Sequence[Part], epilogue: Epilogue = Epilogue()) -> None:
+    """Write out = (data - mean) * scale + shift and what follows, a part at a time so that it stays in the cache."""
+    vectors = [vector.astype(out.dtype, copy=False)[:, None] for vector in (mean, scale, shift)]
     for part in parts:
         values = out[part]
-        np.subtract(data[part], mean[part[2]], out=values)
-        np.multiply(values, scale[part[2]], out=values)
-        np.add(values, shift[part[2]], out=values)
+        normalised = epilogue.place(values)
+        normalise_part(data[part], part[2], vectors, normalised)
+        epilogue.finish(part, normalised, values)
+
+
+def normalise_part(values: np.ndarray, channels: slice, vectors: Sequence[np.ndarray], out: np.ndarray) -> None:
+    """Write out = (values - mean) * scale + shift for a part with these channels; the vectors are columns."""
+    mean, scale, shift = vectors
+    np.subtract(values, mean[channels], out=out)
+    np.multiply(out, scale[channels], out=out)
+    np.add(out, shift[channels], out=out)

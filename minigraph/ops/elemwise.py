@@ -30,12 +30,8 @@ def divide(lhs: np.ndarray, rhs: np.ndarray, out: np.ndarray) -> None:
     np.divide(lhs, rhs, out=out, casting="unsafe")
 
 
-@register
-class Add(Binary):
-    """lhs + rhs of equal shapes."""
-
-    name = "elemwise_add"
-    aliases = ("_plus", "_Plus", "_add", "_Add")
+class Sum(Binary):
+    """Base of the ops that add two tensors of one shape."""
 
     def apply(self, lhs: np.ndarray, rhs: np.ndarray, out: np.ndarray) -> None:
         np.add(lhs, rhs, out=out)
@@ -43,6 +39,19 @@ class Add(Binary):
     def backward(self, b: Builder, lhs: Entry, rhs: Entry, out: Entry, grad: Entry,
                  wanted: Sequence[bool]) -> Found:
         return [grad, grad]
+
+
+@register
+class Add(Sum):
+    """lhs + rhs of equal shapes."""
+
+    name = "elemwise_add"
+    aliases = ("_plus", "_Plus", "_add", "_Add")
+
+
+def is_sum(op: Op) -> bool:
+    """Whether an op's output is the sum of its two inputs, which have one shape."""
+    return isinstance(op, Sum)
 
 
 @register

@@ -146,6 +146,15 @@ class Op:
         raise MXNetError(f"operator {self.name} has no gradient; block it with BlockGrad or ask for no gradient "
                          f"of what lies before it")
 
+    def absorb(self, p: Any, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
+        """Name and params of the op that also does what `consumer`, with params q, makes of output 0 at its input
+        `position`; None when there is none.
+
+        That op's inputs are this one's and then the consumer's others in order; its output 0 is the consumer's only
+        one, and its others are this op's. In NumPy it gives the same bits as both.
+        """
+        return None
+
     # -- execution ---------------------------------------------------------------------------------------------
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         """The NumPy definition, the truth for every device: write every element of `outs`.
@@ -186,6 +195,13 @@ class Op:
     def unread(self, p: Any) -> tuple[int, ...]:
         """Inputs of which only the shape is read; their bytes may be gone."""
         return ()
+
+    def replay(self, p: Any) -> tuple[str, tuple[int, ...]] | None:
+        """The op that makes output 0 again from outputs that were kept, and those outputs; None when there is none.
+
+        It has the same params, and its inputs are this op's and then the kept outputs.
+        """
+        return None
 
     def split(self, p: Any) -> tuple[int, ...]:
         """Axes of output 0 along which the op may run in parts, cut at chunk boundaries; none by default."""

@@ -258,6 +258,36 @@ def batch_norm_moving(p: Any, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tens
     return [torch.lerp(new, old, p.momentum) for new, old in ((new_mean, mean), (new_var, var))]
 
 
+def followed(p: Any, normalised: Tensor, addend: tuple[Tensor, ...]) -> Tensor:
+    """What follows a normalisation in the same pass."""
+    total = sum(addend, normalised)
+    return {None: total.clone, "relu": total.relu, "sigmoid": total.sigmoid, "tanh": total.tanh}[p.act_type]()
+
+
+@oracle("_batchnorm_train")
+def batch_norm_train(p: Any, x: Tensor, gamma: Tensor, beta: Tensor, *addend: Tensor) -> list[Tensor]:
+    scale = torch.ones_like(gamma) if p.fix_gamma else gamma
+    out = F.batch_norm(x.movedim(p.axis, 1), None, None, scale, beta, True, 0.0, p.eps).movedim(1, p.axis)
+    var, mean = torch.var_mean(x.movedim(p.axis, 0).flatten(1), 1, correction=0)
+    return [followed(p, out, addend), mean, var, torch.zeros_like(mean)]
+
+
+@oracle("_batchnorm_apply")
+def batch_norm_apply(p: Any, x: Tensor, gamma: Tensor, beta: Tensor, *others: Tensor) -> list[Tensor]:
+    *addend, mean, var, rest = others
+    exact = F.batch_norm(x.movedim(p.axis, 1), mean + rest, var, torch.ones_like(gamma) if p.fix_gamma else gamma, beta,
+                         False, 0.0, p.eps)
+    return [followed(p, exact.movedim(1, p.axis), tuple(addend))]
+
+
+@oracle("_batchnorm_inference")
+def batch_norm_inference(p: Any, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, var: Tensor,
+                         *addend: Tensor) -> list[Tensor]:
+    scale = torch.ones_like(gamma) if p.fix_gamma else gamma
+    out = F.batch_norm(x.movedim(p.axis, 1), mean.detach(), var.detach(), scale, beta, False, 0.0, p.eps)
+    return [followed(p, out.movedim(1, p.axis), addend)]
+
+
 @oracle("LayerNorm")
 def layer_norm(p: Any, x: Tensor, gamma: Tensor, beta: Tensor) -> list[Tensor]:
     out = F.layer_norm(x.movedim(p.axis, -1), gamma.shape, gamma, beta, p.eps).movedim(-1, p.axis)

@@ -41,7 +41,7 @@ def by_channel(x, axis):
 @pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-11), (np.float32, 2e-5)])
 def test_training_normalises_by_the_biased_statistics_of_the_batch(shape, axis, dtype, tolerance):
     data, gamma, beta, *_ = batch_arrays(shape, axis, dtype)
-    out, mean, var = run("_batchnorm_train", {**FREE, "axis": axis, "eps": 0.01}, [data, gamma, beta])
+    out, mean, var, _ = run("_batchnorm_train", {**FREE, "axis": axis, "eps": 0.01}, [data, gamma, beta])
     wide = by_channel(data.astype(np.float64), axis)
     np.testing.assert_allclose(mean, wide.mean(1), tolerance)
     np.testing.assert_allclose(var, wide.var(1), tolerance)
@@ -62,7 +62,7 @@ def test_training_gradients_are_those_of_torch(shape, axis, dtype, tolerance):
     out = torch.nn.functional.batch_norm(second, None, None, *tensors[1:], training=True, eps=0.01)
     out.backward(torch.movedim(torch.tensor(head.astype(np.float64)), axis, 1))
     found = gradients("_batchnorm_train", {**FREE, "axis": axis, "eps": 0.01}, [data, gamma, beta],
-                      [head, None, None])
+                      [head, None, None, None])
     for got, tensor in zip(found, tensors, strict=True):
         want = tensor.grad.numpy()
         np.testing.assert_allclose(got, want, tolerance, tolerance * np.abs(want).max())
@@ -77,6 +77,52 @@ def test_gradients_are_those_of_central_differences():
         for i in range(3):
             want = numeric_gradient(name, FREE, arrays[:count], i, head)
             np.testing.assert_allclose(found[i], want, 1e-5, 1e-7)
+
+
+FUSED = [(act_type, addend) for act_type in (None, "relu", "sigmoid", "tanh") for addend in (False, True)
+         if act_type or addend]
+
+
+def after_normalisation(out, addend, act_type):
+    """What an addition and an Activation of their own make of a normalised tensor."""
+    total = run("elemwise_add", {}, [addend, out])[0] if addend is not None else out
+    return run("Activation", {"act_type": act_type}, [total])[0] if act_type else total
+
+
+@pytest.mark.parametrize("shape, axis", CASES)
+@pytest.mark.parametrize("act_type, addend", FUSED)
+def test_an_addend_and_an_activation_in_the_same_pass_have_the_bits_of_ops_of_their_own(shape, axis, act_type, addend):
+    data, gamma, beta, mean, var = batch_arrays(shape, axis, np.float32)
+    other = RNG.standard_normal(shape).astype(np.float32) if addend else None
+    more = [other] * addend
+    plain, fused = {**FREE, "axis": axis}, {**FREE, "axis": axis, "act_type": act_type, "addend": addend}
+    out, *statistics = run("_batchnorm_train", fused, [data, gamma, beta, *more])
+    alone, *expected = run("_batchnorm_train", plain, [data, gamma, beta])
+    assert [s.tobytes() for s in statistics] == [s.tobytes() for s in expected]
+    assert out.tobytes() == after_normalisation(alone, other, act_type).tobytes()
+    again, = run("_batchnorm_apply", fused, [data, gamma, beta, *more, *statistics])
+    assert again.tobytes() == out.tobytes()
+    found, = run("_batchnorm_inference", fused, [data, gamma, beta, mean, var, *more])
+    alone, = run("_batchnorm_inference", plain, [data, gamma, beta, mean, var])
+    assert found.tobytes() == after_normalisation(alone, other, act_type).tobytes()
+
+
+@pytest.mark.parametrize("shape, axis", CASES)
+@pytest.mark.parametrize("act_type, addend", FUSED)
+def test_gradients_in_the_same_pass_have_the_bits_of_ops_of_their_own(shape, axis, act_type, addend):
+    data, gamma, beta, *_ = batch_arrays(shape, axis, np.float32)
+    other, head = (RNG.standard_normal(shape).astype(np.float32) for _ in range(2))
+    plain, fused = {**FREE, "axis": axis}, {**FREE, "axis": axis, "act_type": act_type, "addend": addend}
+    b = EagerBuilder()
+    found = gradients("_batchnorm_train", fused, [data, gamma, beta, *[other] * addend], [head, None, None, None],
+                      builder=b)
+    assert b.ops == ["_batchnorm_train", "_batchnorm_backward"]
+    if act_type:
+        out = run("_batchnorm_train", fused, [data, gamma, beta, *[other] * addend])[0]
+        head, = run("_activation_backward", {"act_type": act_type}, [head, out])
+    expected = gradients("_batchnorm_train", plain, [data, gamma, beta], [head, None, None, None])
+    for got, want in zip(found, [*expected, *[head] * addend], strict=True):
+        assert got.tobytes() == want.tobytes()
 
 
 def test_moving_statistics_take_the_biased_variance_once():
@@ -114,7 +160,7 @@ def test_a_fixed_gamma_acts_as_one_whatever_it_holds_and_is_overwritten(train):
 def test_a_fixed_gamma_gets_no_gradient_and_is_not_read():
     arrays = batch_arrays((3, 2, 4))
     head = RNG.standard_normal((3, 2, 4))
-    for name, count, rest in (("_batchnorm_train", 3, [None] * 2), ("_batchnorm_inference", 5, [])):
+    for name, count, rest in (("_batchnorm_train", 3, [None] * 3), ("_batchnorm_inference", 5, [])):
         found = gradients(name, {}, arrays[:count], [head, *rest])
         free = gradients(name, FREE, [arrays[0], np.ones(2), *arrays[2:count]], [head, *rest])
         assert found[1] is None
@@ -141,17 +187,17 @@ def test_parameter_gradients_of_evaluation_come_before_the_data_gradient():
 def test_an_empty_batch_leaves_moving_statistics_as_they_are():
     vectors = [np.full(2, v) for v in (3.0, 4.0, 5.0, 6.0)]
     data = np.empty((0, 2, 4))
-    out, mean, var = run("_batchnorm_train", FREE, [data, *vectors[:2]])
+    out, mean, var, _ = run("_batchnorm_train", FREE, [data, *vectors[:2]])
     assert out.shape == data.shape and not mean.any() and not var.any()
     moved = run("_batchnorm_update_moving", FREE, [*vectors[2:], mean, var, data])
     assert (moved[0] == 5).all() and (moved[1] == 6).all()
-    _, gamma, beta = gradients("_batchnorm_train", FREE, [data, *vectors[:2]], [out, None, None])
+    _, gamma, beta = gradients("_batchnorm_train", FREE, [data, *vectors[:2]], [out, None, None, None])
     assert not gamma.any() and not beta.any()
 
 
 def test_a_large_mean_does_not_spoil_the_variance():
     x = (10000 + np.arange(64).reshape(16, 1, 4) * 0.001).astype(np.float32)
-    out, _, var = run("_batchnorm_train", {"eps": 1e-9}, [x, np.ones(1, np.float32), np.zeros(1, np.float32)])
+    out, _, var, _ = run("_batchnorm_train", {"eps": 1e-9}, [x, np.ones(1, np.float32), np.zeros(1, np.float32)])
     exact = x.astype(np.float64)
     np.testing.assert_allclose(var, exact.var(), 1e-5)
     np.testing.assert_allclose(out, (exact - exact.mean()) / np.sqrt(exact.var() + 1e-9), 1e-3, 2e-3)
@@ -160,7 +206,7 @@ def test_a_large_mean_does_not_spoil_the_variance():
 def test_a_gradient_by_way_of_the_statistics_is_refused():
     arrays = batch_arrays((3, 2))[:3]
     with pytest.raises(MXNetError, match="BatchNorm has no gradient by way of its statistics"):
-        gradients("_batchnorm_train", FREE, arrays, [None, np.ones(2), None])
+        gradients("_batchnorm_train", FREE, arrays, [None, np.ones(2), None, None])
 
 
 def test_the_front_end_sees_what_it_sees_in_mxnet():
@@ -208,8 +254,15 @@ def scratch_peak(name, params, ins, outs):
 def test_all_scratch_that_grows_is_planned(shape):
     data, gamma, beta, mean, var = batch_arrays(shape, 1, np.float32)
     out, grad = np.empty_like(data), np.empty_like(data)
-    vectors = np.empty_like(mean), np.empty_like(mean)
-    assert scratch_peak("_batchnorm_train", FREE, [data, gamma, beta], [out, *vectors]) < 32 << 10
+    vectors, rest = (np.empty_like(mean), np.empty_like(mean)), np.empty_like(mean)
+    assert scratch_peak("_batchnorm_train", FREE, [data, gamma, beta], [out, *vectors, rest]) < 32 << 10
+    fused = {**FREE, "act_type": "relu", "addend": True}
+    assert scratch_peak("_batchnorm_train", fused, [data, gamma, beta, data], [out, *vectors, rest]) < 32 << 10
+    assert scratch_peak("_batchnorm_backward", fused, [data, data, gamma, mean, var, data],
+                        [grad, *vectors, out]) < 32 << 10
+    fused = {**FREE, "act_type": "relu"}
+    assert scratch_peak("_batchnorm_backward", fused, [data, data, gamma, mean, var, beta, mean],
+                        [grad, *vectors]) < 32 << 10
     saved = [data, gamma, mean, var]
     assert scratch_peak("_batchnorm_backward", FREE, [data, *saved], [grad, *vectors]) < 32 << 10
     rows = [np.ones((*shape[:-1], 1), np.float32) for _ in range(2)]

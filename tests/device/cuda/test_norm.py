@@ -10,7 +10,7 @@ import pytest
 from minigraph.base import MXNetError
 from minigraph.device.cuda.channels import PART, partition, partition_layout
 from minigraph.device.cuda.launch import Operand, kernel_op
-from minigraph.ops.norm import BatchNormParams
+from minigraph.ops.norm import NormaliseParams
 from minigraph.ops.registry import get_op
 
 from .harness import Kernels, every_sample, ops_without_kernel, random_arrays
@@ -25,7 +25,8 @@ def check_all(kernels: Kernels, shape: tuple[int, ...], axis: int, atol: float =
     params = {"axis": axis, "fix_gamma": False, **params}
     data, grad = random_arrays(shape, shape, low=-1.0, high=2.0)
     gamma, beta, moving_mean, moving_var = random_arrays(*[(shape[axis],)] * 4, low=0.5, high=1.5, seed=1)
-    out, mean, var = kernels.check("_batchnorm_train", params, [data, gamma, beta], atol=atol)
+    out, mean, var, rest = kernels.check("_batchnorm_train", params, [data, gamma, beta], atol=atol)
+    kernels.check("_batchnorm_apply", params, [data, gamma, beta, mean, var, rest], atol=atol)
     sum_atol = atol * max(1.0, (prod(shape) / shape[axis]) ** 0.5 / 8)
     kernels.check("_batchnorm_backward", params, [grad, data, gamma, mean, var], atol=sum_atol)
     kernels.check("_batchnorm_update_moving", params, [moving_mean, moving_var, mean, var, data])
@@ -34,8 +35,30 @@ def check_all(kernels: Kernels, shape: tuple[int, ...], axis: int, atol: float =
     kernels.check("_batchnorm_inference_backward_params", params, [grad, data, moving_mean, moving_var], atol=sum_atol)
 
 
+FAMILIES = ("norm", "norm_train", "norm_inference")
+
+
 def test_every_op_that_is_run_has_a_kernel():
-    assert ops_without_kernel("norm") == {"BatchNorm"}     # it is expanded to others before anything runs
+    missing = set().union(*map(ops_without_kernel, FAMILIES))
+    assert missing == {"BatchNorm"}     # it is expanded to others before anything runs
+
+
+@pytest.mark.parametrize("addend", (False, True))
+@pytest.mark.parametrize("act_type", (None, "relu", "sigmoid", "tanh"))
+def test_an_addend_and_an_activation_in_the_same_pass_agree_with_numpy(kernels, act_type, addend):
+    params = {"fix_gamma": False, "act_type": act_type, "addend": addend}
+    for shape in ((5, 3), (3, 2, 4, 5), (2, 40, 7, 7), (2, 3, 100, 101)):
+        data, other, grad = random_arrays(shape, shape, shape, low=-1.0, high=2.0)
+        vector = (shape[1],)
+        gamma, beta, moving_mean, moving_var = random_arrays(*[vector] * 4, low=0.5, high=1.5, seed=1)
+        more = [other] * addend
+        out, mean, var, rest = kernels.check("_batchnorm_train", params, [data, gamma, beta, *more], atol=1e-4)
+        again, = kernels.check("_batchnorm_apply", params, [data, gamma, beta, *more, mean, var, rest], atol=1e-4)
+        assert again.tobytes() == out.tobytes()
+        kernels.check("_batchnorm_inference", params, [data, gamma, beta, moving_mean, moving_var, *more], atol=1e-4)
+        from_data = act_type == "relu" and not addend
+        slope = [] if act_type is None else [beta, rest] if from_data else [out]
+        kernels.check("_batchnorm_backward", params, [grad, data, gamma, mean, var, *slope], atol=1e-3)
 
 
 def test_ones_are_filled_in(kernels):
@@ -43,7 +66,7 @@ def test_ones_are_filled_in(kernels):
         assert (kernels.run("_fill_ones", {}, [np.zeros(size, np.float32)])[0] == 1).all()
 
 
-@pytest.mark.parametrize(("op_name", "sample"), every_sample("norm"))
+@pytest.mark.parametrize(("op_name", "sample"), [s for family in FAMILIES for s in every_sample(family)])
 def test_samples_of_single_ops_agree_with_numpy(kernels, op_name, sample):
     kernels.check_sample(op_name, sample)
 
@@ -76,7 +99,7 @@ def test_a_tensor_of_several_grids_is_covered(kernels, monkeypatch):
 def test_a_large_mean_costs_the_variance_no_digits(kernels, shape):
     data = (10_000 + np.arange(64).reshape(shape) * 0.001).astype(np.float32)
     one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
-    out, mean, var = kernels.run("_batchnorm_train", {"eps": 1e-9, "fix_gamma": False}, [data, one, zero])
+    out, mean, var, _ = kernels.run("_batchnorm_train", {"eps": 1e-9, "fix_gamma": False}, [data, one, zero])
     exact = data.astype(np.float64)
     np.testing.assert_allclose(var, exact.var(), 1e-5)
     np.testing.assert_allclose(mean, exact.mean(), 1e-7)
@@ -87,7 +110,7 @@ def test_an_outlier_in_front_costs_the_variance_no_digits(kernels):
     data, = random_arrays((4, 1, 5000))
     data[0, 0, 0] = 1e4
     one = np.ones(1, np.float32)
-    _, _, var = kernels.run("_batchnorm_train", {"fix_gamma": True}, [data, one, one])
+    _, _, var, _ = kernels.run("_batchnorm_train", {"fix_gamma": True}, [data, one, one])
     np.testing.assert_allclose(var, data.astype(np.float64).var(), 1e-5)
 
 
@@ -95,7 +118,7 @@ def test_an_outlier_in_front_costs_the_variance_no_digits(kernels):
 def test_an_empty_batch_has_zero_statistics_and_gradients(kernels, shape):
     data, three = np.zeros(shape, np.float32), np.float32([1, 2, 3])
     params = {"fix_gamma": False}
-    out, mean, var = kernels.run("_batchnorm_train", params, [data, three, three])
+    out, mean, var, _ = kernels.run("_batchnorm_train", params, [data, three, three])
     assert out.shape == shape and not mean.any() and not var.any()
     _, gamma_grad, beta_grad = kernels.run("_batchnorm_backward", params, [data, data, three, mean, var])
     assert not gamma_grad.any() and not beta_grad.any()
@@ -129,4 +152,4 @@ def test_the_partition_of_an_image_does_not_depend_on_the_batch():
 def test_an_operand_that_is_not_float32_is_refused_by_name():
     operand = Operand(64, (3, 4), np.dtype(np.float16))
     with pytest.raises(MXNetError, match="_batchnorm_train.*float16"):
-        kernel_op("_batchnorm_train").launches(BatchNormParams(), [operand] * 3, [operand] * 3, 0)
+        kernel_op("_batchnorm_train").launches(NormaliseParams(), [operand] * 3, [operand] * 4, 0)

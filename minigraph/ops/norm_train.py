@@ -1,0 +1,211 @@
+"""Batch normalisation by the statistics of the batch, and its gradients."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base import Algorithm, Builder, Entry, Shape
+from .activation import SLOPES
+from .channels import (
+    Part,
+    Statistics,
+    channel_layout,
+    channel_parts,
+    normalise,
+    normalise_part,
+    statistics_scratch,
+)
+from .norm import Normalisation, NormaliseParams, StatisticsOp, Types, refuse_statistics_gradient, scale_of
+from .op import Arrays, Sample, Workspace
+from .registry import register
+
+
+@register
+class _BatchNormTrain(Normalisation):
+    """Normalise by the statistics of the batch, outputs too; an empty batch has mean and variance 0.
+
+    `rest` is what rounding took from the mean: with it, mean and var give the same output again.
+    """
+
+    name = "_batchnorm_train"
+    vectors = ("gamma", "beta")
+    addend_at = 3
+
+    def outputs(self, p: Any) -> tuple[str, ...]:
+        return ("output", "mean", "var", "rest")
+
+    def visible_outputs(self, p: Any) -> int:
+        return 1
+
+    def replay(self, p: NormaliseParams) -> tuple[str, tuple[int, ...]]:
+        return "_batchnorm_apply", (1, 2, 3)
+
+    def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
+                 grads: Sequence[Entry | None], wanted: Sequence[bool]) -> Sequence[Entry | None]:
+        refuse_statistics_gradient("BatchNorm", grads)
+        if grads[0] is None or not any(wanted):
+            return [None] * len(ins)
+        saved = [ins[0], ins[1], outs[1], outs[2]]
+        if p.act_type is not None:
+            saved += [ins[2], outs[3]] if sign_from_data(p) else [outs[0]]
+        data, gamma, beta, *addend = b.node("_batchnorm_backward", [grads[0], *saved], **vars(p))
+        found = [data, None if p.fix_gamma else gamma, beta]
+        return [*found, *(addend or grads[:1])] if p.addend else found
+
+    def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
+        scratch = *statistics_scratch(p.axis, ins[0]), *self.scratch(p, ins[0])
+        return (Algorithm(workspace_bytes=Workspace.bytes_for(*scratch)),)
+
+    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        data, gamma, beta, *_ = ins
+        out, mean, var, rest = outs
+        s = Statistics(p.axis, data, work)
+        exact, variance = self._statistics(s, mean)
+        mean[...], var[...] = exact, variance
+        rest[...] = exact - mean
+        scale, shift = scale_and_shift(p, gamma, beta, var, rest)
+        normalise(s.data, mean, scale, shift, out.reshape(s.layout), s.parts, self.epilogue(p, ins, work))
+
+    @staticmethod
+    def _statistics(s: Statistics, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance in float64; `first` receives the rounded mean of the first pass.
+
+        The second pass sums what is left beside squares, which corrects the mean that the first one rounded.
+        """
+        count = max(1, s.count)
+        first[...] = s.total(s.data) / count
+        rest, squares = s.moments(first)
+        rest /= count
+        return first + rest, np.maximum(squares / count - rest * rest, 0)
+
+    def samples(self) -> Sequence[Sample]:
+        def sample(shape: Shape, **p: Any) -> Sample:
+            vector, addend = (shape[p.get("axis", 1)],), (shape,) * p.get("addend", False)
+            return Sample(p, (shape, vector, vector, *addend), differentiable=p.get("act_type") != "relu")
+        return (sample((3, 2, 4, 5), fix_gamma=False, act_type="relu"), sample((2, 3, 3), act_type="sigmoid"),
+                sample((4, 3, 2), fix_gamma=False, addend=True, axis=-1),
+                sample((2, 3, 5), fix_gamma=False, addend=True, act_type="relu"),
+                sample((2, 3, 2, 2), fix_gamma=False, addend=True, act_type="tanh", axis=2))
+
+
+def sign_from_data(p: NormaliseParams) -> bool:
+    """Whether backward finds the activation's slope from data, which it reads anyway, and not from the output."""
+    return p.act_type == "relu" and not p.addend
+
+
+def scale_and_shift(p: NormaliseParams, gamma: np.ndarray, beta: np.ndarray, var: np.ndarray, rest: np.ndarray,
+                    ) -> tuple[np.ndarray, np.ndarray]:
+    """The vectors by which data less the rounded mean is scaled and shifted, in float64."""
+    scale = scale_of(p, gamma, var)
+    return scale, beta - rest.astype(np.float64) * scale
+
+
+@register
+class _BatchNormApply(Normalisation):
+    """What _batchnorm_train makes of its inputs, by statistics that it made before."""
+
+    name = "_batchnorm_apply"
+    vectors = ("gamma", "beta", "mean", "var", "rest")
+    addend_at = 3
+
+    def split(self, p: Any) -> tuple[int, ...]:
+        return (0,) if p.axis else ()
+
+    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        data, gamma, beta, *_ = ins
+        mean, var, rest = ins[-3:]
+        layout = channel_layout(p.axis, data.shape)
+        parts = list(channel_parts(layout, data.dtype.itemsize))
+        scale, shift = scale_and_shift(p, gamma, beta, var, rest)
+        normalise(data.reshape(layout), mean, scale, shift, outs[0].reshape(layout), parts,
+                  self.epilogue(p, ins, work))
+
+    def samples(self) -> Sequence[Sample]:
+        def sample(shape: Shape, **p: Any) -> Sample:
+            vector, addend = (shape[p.get("axis", 1)],), (shape,) * p.get("addend", False)
+            return Sample(p, (shape, vector, vector, *addend, *(vector,) * 3), low=0.5, high=2.0)
+        return (sample((3, 2, 4, 5), fix_gamma=False), sample((2, 3, 3), act_type="sigmoid"),
+                sample((2, 3, 5), fix_gamma=False, addend=True, act_type="relu", axis=2))
+
+
+@register
+class _BatchNormBackward(StatisticsOp):
+    """Gradients of the training form, from (out_grad, data, gamma, mean, var).
+
+    Under an activation out_grad is first multiplied by its slope: relu's comes from data, beta and rest, where there is
+    no addend, and that of others from the output. The product is the gradient by the addend.
+    """
+
+    name = "_batchnorm_backward"
+    vectors = ("gamma", "mean", "var")
+    tensor = 1
+
+    def inputs(self, p: NormaliseParams) -> tuple[str, ...]:
+        slope = () if p.act_type is None else ("beta", "rest") if sign_from_data(p) else ("out",)
+        return ("out_grad", "data", *self.vectors, *slope)
+
+    def outputs(self, p: NormaliseParams) -> tuple[str, ...]:
+        addend = ("addend_grad",) if p.act_type is not None and p.addend else ()
+        return ("data_grad", "gamma_grad", "beta_grad", *addend)
+
+    def unread(self, p: NormaliseParams) -> tuple[int, ...]:
+        return (2,) if p.fix_gamma else ()
+
+    def inplace(self, p: NormaliseParams) -> tuple[tuple[int, int], ...]:
+        if p.act_type is None:
+            return (0, 0), (1, 0)
+        if p.addend:
+            return (1, 0), (0, 3), (5, 3)
+        return ((0, 0),) if sign_from_data(p) else ((0, 0), (5, 0))
+
+    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        grad, data, gamma, mean, var, *_ = ins
+        s = Statistics(p.axis, data, work)
+        grad = grad.reshape(s.layout)
+        if p.act_type is None:
+            sums, products = s.moments(mean, grad)
+        else:
+            sloped = outs[3 if p.addend else 0].reshape(s.layout)
+            sums, products = s.moments(mean, sloped, self._slope(p, s, ins, grad, sloped))
+            grad = sloped
+        inverse, scale = 1 / np.sqrt(var.astype(np.float64) + p.eps), scale_of(p, gamma, var)
+        outs[1][...], outs[2][...] = products * inverse, sums
+        slope = -scale * inverse * inverse * products / max(1, s.count)
+        shift = -scale * sums / max(1, s.count)
+        self._data_gradient(s, grad, mean, [scale, slope, shift], outs[0].reshape(s.layout))
+
+    @staticmethod
+    def _slope(p: NormaliseParams, s: Statistics, ins: Arrays, grad: np.ndarray,
+               sloped: np.ndarray) -> Callable[[Part], None]:
+        """What writes a part of grad times the activation's slope to `sloped`, by way of scratch."""
+        _, _, gamma, mean, var, *saved = ins
+        slope_of = SLOPES[p.act_type or ""]
+        if sign_from_data(p):
+            vectors = [v.astype(grad.dtype, copy=False)[:, None]
+                       for v in (mean, *scale_and_shift(p, gamma, saved[0], var, saved[1]))]
+        else:
+            out = saved[0].reshape(s.layout)
+
+        def write(part: Part) -> None:
+            scratch = s.scratch(part)
+            if sign_from_data(p):
+                normalise_part(s.data[part], part[2], vectors, scratch)
+                slope_of(scratch, scratch)
+            else:
+                slope_of(out[part], scratch)
+            np.multiply(grad[part], scratch, out=sloped[part])
+        return write
+
+    @staticmethod
+    def _data_gradient(s: Statistics, grad: np.ndarray, mean: np.ndarray, vectors: Sequence[np.ndarray],
+                       out: np.ndarray) -> None:
+        """Write out = grad * scale + (data - mean) * slope + shift."""
+        scale, slope, shift = (vector.astype(out.dtype)[:, None] for vector in vectors)
+        for part in s.parts:
+            term = s.centred(part, mean)
+            np.multiply(term, slope[part[2]], out=term)
+            np.add(term, shift[part[2]], out=term)
+            np.multiply(grad[part], scale[part[2]], out=out[part])
+            np.add(out[part], term, out=out[part])
