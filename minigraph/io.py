@@ -13,11 +13,12 @@ from . import random
 from .base import MXNetError
 from .context import cpu
 from .formats.idx import read_idx
+from .image_iter import ImageRecordIter
 from .io_base import DataBatch, DataDesc, DataIter, PrefetchingIter, ResizeIter
 from .ndarray import HostStorage, NDArray
 
-__all__ = ["CSVIter", "DataBatch", "DataDesc", "DataIter", "MNISTIter", "NDArrayIter", "PrefetchingIter",
-           "ResizeIter", "ScaledIter"]
+__all__ = ["CSVIter", "DataBatch", "DataDesc", "DataIter", "ImageRecordIter", "MNISTIter", "NDArrayIter",
+           "PrefetchingIter", "ResizeIter", "ScaledIter"]
 
 
 class _Source:

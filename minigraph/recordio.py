@@ -220,7 +220,7 @@ def _read_numpy(data: bytes) -> np.ndarray:
         pixels = np.load(io.BytesIO(data), allow_pickle=False)
     except Exception as error:  # NumPy's header is parsed as Python, with as many kinds of errors
         raise MXNetError(f"a record's {len(data)} bytes are no sound .npy array ({error})") from error
-    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3):
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or not pixels.size:
         raise MXNetError(f"a record's .npy array is {pixels.dtype} of shape {pixels.shape}; an image is uint8 of shape "
                          f"(H, W) or (H, W, C)")
     return pixels

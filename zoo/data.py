@@ -21,13 +21,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from minigraph.augment import Augmentation, Draws
 from minigraph.base import MXNetError
-from minigraph.context import cpu
 from minigraph.formats.idx import read_idx
-from minigraph.io import DataBatch, DataDesc, DataIter, ScaledIter
-from minigraph.ndarray import HostStorage, NDArray
+from minigraph.io import DataIter, ScaledIter
 
 Shape3 = tuple[int, int, int]
+
+CIFAR_AUGMENTATION = Augmentation(pad=4, fill_value=0, rand_crop=True, rand_mirror=True)
+"""The usual one for CIFAR-10 (He et al. 2016): images moved by up to four pixels, and mirrored."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +57,16 @@ class _Split(NamedTuple):
 
 
 def load(name: str, batch_size: int, seed: int = 0, image: Sequence[int] | None = None,
-         shift: int | None = None, mirror: bool | None = None, data_dir: str | os.PathLike | None = None,
+         augmentation: Augmentation | None = None, data_dir: str | os.PathLike | None = None,
          last_batch_handle: str = "discard", **synthetic: Any) -> Dataset:
     """The data set of that name; see the table above.
 
     `seed` fixes the split, made-up images, and augmentation; the order of training rows, new in each epoch,
     comes from `minigraph.random`. `image` (C, H, W) enlarges or reduces the images by nearest pixels and
-    repeats a grey channel. `shift` moves each training image by up to that many pixels each way and `mirror`
-    flips every second one at random, anew in each epoch; both are off by default but for cifar10, where they
-    are 4 and True. `last_batch_handle` is for training; validation pads. For "synthetic", `num_classes`,
-    `train_size`, `validation_size` and `noise` may be given, and `image` is the shape.
+    repeats a grey channel. `augmentation` changes each training image, anew in each epoch; by default there is
+    none but for cifar10, whose is CIFAR_AUGMENTATION. `last_batch_handle` is for training; validation pads. For
+    "synthetic", `num_classes`, `train_size`, `validation_size` and `noise` may be given, and `image` is the
+    shape.
     """
     if synthetic and name != "synthetic":
         raise TypeError(f"only the synthetic data set takes {sorted(synthetic)}")
@@ -78,17 +80,20 @@ def load(name: str, batch_size: int, seed: int = 0, image: Sequence[int] | None 
     if image is not None:
         split = split._replace(train_images=resize(split.train_images, image),
                                validation_images=resize(split.validation_images, image))
-    usual = (4, True) if name == "cifar10" else (0, False)
-    return _dataset(name, split, batch_size, seed, usual[0] if shift is None else shift,
-                    usual[1] if mirror is None else mirror, last_batch_handle)
+    if augmentation is None:
+        augmentation = CIFAR_AUGMENTATION if name == "cifar10" else Augmentation()
+    return _dataset(name, split, batch_size, seed, augmentation, last_batch_handle)
 
 
-def _dataset(name: str, split: _Split, batch_size: int, seed: int, shift: int, mirror: bool,
+def _dataset(name: str, split: _Split, batch_size: int, seed: int, augmentation: Augmentation,
              last_batch_handle: str) -> Dataset:
-    train: DataIter = ScaledIter(split.train_images, split.train_labels, batch_size, split.divisor,
-                                 shuffle=True, last_batch_handle=last_batch_handle)
-    if shift or mirror:
-        train = AugmentedIter(train, shift, mirror, seed)
+    settings: dict[str, Any] = {"shuffle": True, "last_batch_handle": last_batch_handle}
+    train: DataIter
+    if augmentation == Augmentation():
+        train = ScaledIter(split.train_images, split.train_labels, batch_size, split.divisor, **settings)
+    else:
+        train = AugmentedIter(split.train_images, split.train_labels, batch_size, split.divisor, augmentation, seed,
+                              **settings)
     validation = ScaledIter(split.validation_images, split.validation_labels, batch_size, split.divisor)
     channels, height, width = split.train_images.shape[1:]
     return Dataset(name, train, validation, (channels, height, width), split.num_classes,
@@ -110,61 +115,33 @@ def resize(images: np.ndarray, image: Sequence[int]) -> np.ndarray:
 # -- augmentation --------------------------------------------------------------------------------------
 
 
-class AugmentedIter(DataIter):
-    """Another iterator whose images (N, C, H, W), the first data array, are moved and mirrored at random.
+class AugmentedIter(ScaledIter):
+    """ScaledIter whose images, bytes of shape (N, C, H, W), are augmented before they are scaled.
 
-    Each image is shifted by -shift..shift pixels in both directions, 0 coming in at the border (the same as
-    padding and a random crop), and mirrored with probability one half if `mirror`. The numbers depend on
-    `seed` and on how many epochs have begun, so that two iterators made alike give the same images.
+    The numbers depend on `seed`, on how many epochs have begun, and on the image, so that two iterators made alike
+    give the same images.
     """
 
-    def __init__(self, data_iter: DataIter, shift: int = 0, mirror: bool = False, seed: int = 0) -> None:
-        super().__init__(data_iter.batch_size)
-        if shift < 0:
-            raise ValueError(f"shift must not be negative, got {shift}")
-        self.data_iter = data_iter
-        self.shift = shift
-        self.mirror = mirror
-        self.seed = seed
-        self._epoch = 0
-        self._draw = np.random.default_rng([seed, 0])
-
-    @property
-    def provide_data(self) -> list[DataDesc]:
-        """As of the inner iterator."""
-        return self.data_iter.provide_data
-
-    @property
-    def provide_label(self) -> list[DataDesc]:
-        """As of the inner iterator."""
-        return self.data_iter.provide_label
+    def __init__(self, data: Any, label: Any, batch_size: int, divisor: float, augmentation: Augmentation,
+                 seed: int = 0, **kwargs: Any) -> None:
+        self.augmentation = augmentation
+        self._draws = Draws(seed)
+        self._epoch = -1
+        super().__init__(data, label, batch_size, divisor, **kwargs)
 
     def reset(self) -> None:
-        """Begin the next epoch, with new shifts."""
-        self.data_iter.reset()
+        """Begin the next epoch, with new random numbers."""
+        super().reset()
         self._epoch += 1
-        self._draw = np.random.default_rng([self.seed, self._epoch])
 
-    def next(self) -> DataBatch:
-        """The inner iterator's next batch with its images changed; its own arrays are left as they are."""
-        batch = self.data_iter.next()
-        images = batch.data[0].storage.read()
-        if self.shift:
-            images = shift_images(images, self._draw.integers(-self.shift, self.shift + 1, (len(images), 2)))
-        if self.mirror:
-            flipped = self._draw.random(len(images)) < 0.5
-            images = np.where(flipped[:, None, None, None], images[..., ::-1], images)
-        batch.data = [NDArray(HostStorage(images, cpu())), *batch.data[1:]]
-        return batch
-
-
-def shift_images(images: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-    """Each image of (N, C, H, W) moved down and right by its (dy, dx) of `shifts` (N, 2); 0 comes in."""
-    reach = int(np.abs(shifts).max(initial=0))
-    padded = np.pad(images, ((0, 0), (0, 0), (reach, reach), (reach, reach)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, images.shape[2:], axis=(2, 3))
-    down, right = (reach - shifts).T
-    return windows[np.arange(len(images)), :, down, right]
+    def convert_data(self, rows: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """The images augmented, then divided, in float32."""
+        changed = np.empty(rows.shape, np.uint8)
+        height, width = rows.shape[2:]
+        for image, out, row in zip(rows, changed, self.getindex(), strict=True):
+            found = self.augmentation(image.transpose(1, 2, 0), height, width, self._draws(self._epoch, int(row)))
+            out[...] = found.transpose(2, 0, 1)
+        return super().convert_data(changed, dtype)
 
 
 # -- from packages -------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Train a network of the zoo on real images, and say what its memory was planned to be.
 
     python zoo/train.py --network resnet --arg depth=20 --data digits --epochs 30 --lr 0.02 --lr-step 15,25
-    python -m minigraph.zoo.train --network lenet --data mnist5k --shift 2 --epochs 20
+    python -m minigraph.zoo.train --network lenet --data mnist5k --augment pad=2 --augment rand_crop=1
 
 One line an epoch tells the accuracy on training and validation images and the seconds it took; the last line tells
 the validation accuracy and the planned bytes of a training step beside the naive ones.
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import minigraph as mx
+from minigraph.augment import Augmentation
 from minigraph.base import MXNetError, format_bytes
 from minigraph.memory.policies import POLICIES
 from minigraph.networks import load_network, parse_settings
@@ -65,8 +66,9 @@ def train(given: argparse.Namespace) -> float:
 
 def _images(given: argparse.Namespace) -> data.Dataset:
     try:
-        return data.load(given.data, given.batch, seed=given.seed, image=given.image, shift=given.shift,
-                         mirror=given.mirror or None, data_dir=given.data_dir, **parse_settings(given.data_arg))
+        augmentation = Augmentation(**parse_settings(given.augment)) if given.augment else None
+        return data.load(given.data, given.batch, seed=given.seed, image=given.image, augmentation=augmentation,
+                         data_dir=given.data_dir, **parse_settings(given.data_arg))
     except (TypeError, ValueError) as error:
         raise MXNetError(f"data set {given.data}: {error}") from error
 
@@ -185,8 +187,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--data-dir", help="the folder with the files of mnist or cifar10")
     add("--data-arg", action="append", default=[], metavar="NAME=VALUE", help="an argument of the synthetic data set")
     add("--image", type=_integers, metavar="C,H,W", help="enlarge or reduce the images to this shape")
-    add("--shift", type=int, help="move training images by up to this many pixels")
-    add("--mirror", action="store_true", help="mirror every second training image")
+    add("--augment", action="append", default=[], metavar="NAME=VALUE",
+        help="an augmentation of training images by ImageRecordIter's names, such as pad=4, rand_crop=1, rand_mirror=1")
     add("--epochs", type=_positive, default=30, help="train up to this epoch")
     add("--batch", type=_positive, default=32, help="images of a batch")
     add("--optimizer", default="sgd", choices=("sgd", "nag", "adam"), help="optimizer")

@@ -116,6 +116,8 @@ def read_index(path: str | os.PathLike, key_type: Callable[[str], Any] = int) ->
             try:
                 key, offset = line.rstrip("\n").split("\t")
                 found[key_type(key)] = int(offset)
+                if int(offset) < 0:
+                    raise ValueError
             except ValueError as error:
                 raise MXNetError(f"{os.fspath(path)}: line {number} is {line.strip()[:40]!r}; an index has a key, a "
                                  f"tab and an offset a line") from error

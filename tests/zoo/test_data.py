@@ -7,7 +7,8 @@ import struct
 import numpy as np
 import pytest
 
-from minigraph import io, random
+from minigraph import random
+from minigraph.augment import Augmentation
 from minigraph.base import MXNetError
 from zoo import data
 
@@ -99,38 +100,31 @@ def test_the_image_argument_changes_shape_and_batches():
     assert digits.shape == (3, 16, 16) and digits.train.next().data[0].shape == (10, 3, 16, 16)
 
 
-def test_shifting_moves_each_image_by_its_own_amount_and_lets_zeros_in():
-    images = np.arange(1, 19, dtype=np.float32).reshape(2, 1, 3, 3)
-    moved = data.shift_images(images, np.array([[1, 0], [0, -2]]))
-    assert moved[0, 0].tolist() == [[0, 0, 0], [1, 2, 3], [4, 5, 6]]
-    assert moved[1, 0].tolist() == [[12, 0, 0], [15, 0, 0], [18, 0, 0]]
-    np.testing.assert_array_equal(data.shift_images(images, np.zeros((2, 2), int)), images)
-
-
-def augmented(seed=0, shift=1, mirror=False, count=200):
+def augmented(seed=0, count=200, **settings):
     """An augmented iterator over equal images with one bright pixel off the centre."""
-    image = np.zeros((count, 1, 5, 5), np.float32)
+    image = np.zeros((count, 1, 5, 5), np.uint8)
     image[:, 0, 2, 1] = 1
-    return data.AugmentedIter(io.NDArrayIter(image, np.arange(count), batch_size=count), shift, mirror, seed)
+    return data.AugmentedIter(image, np.arange(count), count, 1, Augmentation(fill_value=0, **settings), seed)
 
 
 def places(iterator):
     return [tuple(place) for place in np.argwhere(iterator.next().data[0].asnumpy())[:, 2:]]
 
 
-def test_every_shift_up_to_the_limit_occurs_and_none_beyond():
-    assert set(places(augmented(shift=1))) == {(row, column) for row in (1, 2, 3) for column in (0, 1, 2)}
-    assert set(places(augmented(shift=0))) == {(2, 1)}
+def test_every_shift_up_to_the_padding_occurs_and_none_beyond():
+    found = places(augmented(pad=1, rand_crop=True))
+    assert set(found) == {(row, column) for row in (1, 2, 3) for column in (0, 1, 2)}
+    assert set(places(augmented(pad=1))) == {(2, 1)}
 
 
 def test_mirroring_flips_about_half_of_the_images():
-    found = places(augmented(shift=0, mirror=True))
+    found = places(augmented(rand_mirror=True))
     assert set(found) == {(2, 1), (2, 3)} and 60 < found.count((2, 3)) < 140
 
 
 def test_augmentation_differs_between_epochs_and_repeats_with_the_seed():
     def epochs(seed):
-        iterator = augmented(seed)
+        iterator = augmented(seed, pad=1, rand_crop=True)
         first = places(iterator)
         iterator.reset()
         return first, places(iterator)
@@ -140,18 +134,19 @@ def test_augmentation_differs_between_epochs_and_repeats_with_the_seed():
 
 
 def test_augmentation_leaves_the_source_and_the_labels_as_they_are():
-    source = np.ones((4, 1, 3, 3), np.float32)
-    inner = io.NDArrayIter(source, np.arange(4), batch_size=4)
-    iterator = data.AugmentedIter(inner, 2, True)
+    source = np.full((4, 1, 3, 3), 3, np.uint8)
+    augmentation = Augmentation(pad=2, rand_crop=True, rand_mirror=True)
+    iterator = data.AugmentedIter(source, np.arange(4), 4, 3, augmentation)
     batch = iterator.next()
-    assert (source == 1).all() and batch.label[0].asnumpy().tolist() == [0, 1, 2, 3] and batch.pad == 0
-    assert iterator.provide_data == inner.provide_data and iterator.provide_label == inner.provide_label
+    assert (source == 3).all() and batch.label[0].asnumpy().tolist() == [0, 1, 2, 3] and batch.pad == 0
+    assert batch.data[0].dtype == np.float32 and 1 in batch.data[0].asnumpy()
     with pytest.raises(StopIteration):
         iterator.next()
 
 
-def test_the_shift_argument_augments_training_only():
-    made = data.load("synthetic", 10, shift=2, train_size=20, validation_size=20)
+def test_the_augmentation_changes_training_only():
+    made = data.load("synthetic", 10, augmentation=Augmentation(pad=2, rand_crop=True), train_size=20,
+                     validation_size=20)
     assert isinstance(made.train, data.AugmentedIter) and not isinstance(made.validation, data.AugmentedIter)
 
 
@@ -187,9 +182,9 @@ def test_cifar10_is_read_from_its_binary_version_and_augmented_as_usual(tmp_path
     images, labels = all_of(cifar.validation)
     assert labels.tolist() == [5, 5] and (images[:, 1] == 1).all() and images[0, 0, 0, 0] == np.float32(0.2)
     assert isinstance(cifar.train, data.AugmentedIter)
-    assert (cifar.train.shift, cifar.train.mirror) == (4, True)
+    assert cifar.train.augmentation == data.CIFAR_AUGMENTATION
     assert sorted(all_of(cifar.train)[1].tolist()) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    plain = data.load("cifar10", 2, data_dir=tmp_path, shift=0, mirror=False)
+    plain = data.load("cifar10", 2, data_dir=tmp_path, augmentation=Augmentation())
     assert not isinstance(plain.train, data.AugmentedIter)
 
 
@@ -224,5 +219,3 @@ def test_unknown_names_and_arguments_are_refused():
         data.load("imagenet", 1)
     with pytest.raises(TypeError, match="noise"):
         data.load("digits", 1, noise=1)
-    with pytest.raises(ValueError, match="negative"):
-        augmented(shift=-1)

@@ -39,7 +39,7 @@ def test_every_optimizer_of_the_choice_trains(optimizer, capsys):
 
 
 def test_the_same_seed_gives_the_same_accuracies_under_every_memory_mode(capsys):
-    words = ("--epochs", "2", "--shift", "1", "--seed", "7")
+    words = ("--epochs", "2", "--augment", "pad=1", "--augment", "rand_crop=1", "--seed", "7")
     accuracies = {memory: [re.findall(r"\d\.\d{4}", line) for line in run(capsys, *words, "--memory", memory)]
                   for memory in ("plain", "inplace", "naive")}
     assert accuracies["plain"] == accuracies["inplace"] == accuracies["naive"]
@@ -59,7 +59,8 @@ def test_training_goes_on_from_a_checkpoint_with_its_states(capsys, tmp_path):
 @pytest.mark.parametrize("words, reason", [
     (["--data", "digits"], "only the synthetic data set"), (["--network", "vgg0"], "vgg0"),
     (["--arg", "depth=3"], "depth"), (["--resume", "3"], "--save-prefix"), (["--data-arg", "colour=1"], "colour"),
-    (["--batch", "61"], "batch_size 61"), (["--lr-step", "3,2"], "--lr-step"), (["--shift", "-1"], "shift"),
+    (["--batch", "61"], "batch_size 61"), (["--lr-step", "3,2"], "--lr-step"),
+    (["--augment", "pad=-1"], "pad must not"), (["--augment", "shift=1"], "shift"),
     (["--save-prefix", "/no/such/net", "--resume", "1"], "leaves nothing"),
     (["--save-prefix", "/no/such/net", "--resume", "1", "--epochs", "2"], "/no/such"), (["--data", "mnist"], "mnist")])
 def test_what_cannot_be_trained_is_refused_in_one_line(words, reason, capsys):
