@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .base import MXNetError
     from .context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
     from .custom import REQUIRED, Op, param, register
+    from .device.cpu import get_num_threads, set_num_threads
     from .monitor import Monitor
     from .planning import largest
     from .symbol import naming as name
@@ -54,14 +55,14 @@ _MODULES = {"base": "base", "callback": "callback", "context": "context", "execu
 _OBJECTS = {"AttrScope": "symbol.attribute", "Context": "context", "MXNetError": "base", "cpu": "context",
             "cpu_pinned": "context", "current_context": "context", "gpu": "context", "num_gpus": "context",
             "Monitor": "monitor", "Op": "custom", "REQUIRED": "custom", "param": "custom", "register": "custom",
-            "largest": "planning"}
+            "largest": "planning", "get_num_threads": "device.cpu", "set_num_threads": "device.cpu"}
 """Module that defines each object."""
 
 __all__ = ["REQUIRED", "AttrScope", "Context", "MXNetError", "Monitor", "Op", "__version__", "callback", "cpu",
-           "cpu_pinned", "current_context", "gpu", "init", "initializer", "io", "kvstore", "largest",
-           "lr_scheduler", "metric", "mod", "model", "module", "mon", "monitor", "name", "nd", "ndarray", "num_gpus",
-           "optimizer", "param", "plan", "profiler", "random", "recordio", "register", "rnn", "sym", "symbol",
-           "test_utils", "visualization", "viz"]
+           "cpu_pinned", "current_context", "get_num_threads", "gpu", "init", "initializer", "io", "kvstore",
+           "largest", "lr_scheduler", "metric", "mod", "model", "module", "mon", "monitor", "name", "nd", "ndarray",
+           "num_gpus", "optimizer", "param", "plan", "profiler", "random", "recordio", "register", "rnn",
+           "set_num_threads", "sym", "symbol", "test_utils", "visualization", "viz"]
 
 
 def __getattr__(name: str) -> Any:

@@ -37,10 +37,14 @@ class OutOfMemoryError(MXNetError):
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Shape and dtype of a tensor value; all that costs and workspaces may depend on."""
+    """Shape, dtype and layout of a tensor value; all that costs and workspaces may depend on.
+
+    `layout` is "" for row-major order, or names a layout of the device.
+    """
 
     shape: Shape
     dtype: np.dtype
+    layout: str = ""
 
     @property
     def size(self) -> int:

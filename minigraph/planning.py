@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .base import MXNetError, OutOfMemoryError, Shape, format_bytes, parse_bytes
-from .binding import bind_graph, normalise_requests
+from .binding import bind_graph, device_of, normalise_requests
+from .context import cpu
 from .graph import Graph
 from .memory.layout import PersistentLayout
 from .memory.machine import get_machine
@@ -78,7 +79,7 @@ def prepare(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer
     except ValueError as error:
         raise MXNetError(f"budget or host_budget: {error}") from error
     request = Request(name, requests, fed, updater=updater, verify=verify, machine=machine, profile=profile,
-                      **vars(choice))
+                      algorithms=device_of(cpu()).algorithms, **vars(choice))
     return Program(graph, request, _layout(graph, fed))
 
 

@@ -2,11 +2,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
-from ...base import MXNetError
+from ...base import MXNetError, TensorType
+from ...ops.op import Op
 from ...plan.plan import Kind, Plan
-from ..device import Memory
+from ..device import AlgorithmChoices, Memory
 from .memory import CpuMemory
+from .native import call
+from .native.families import import_families
+from .native.layout import Layouts
+from .native.library import Library, find_library
 from .program import CpuProgram, PoisonedCpuProgram
 from .streamed import StreamedCpuProgram
 from .streams import Delay
@@ -16,15 +23,37 @@ class CpuDevice:
     """The device `cpu`.
 
     `disk` is the folder of swap files, by default that for temporary files: name another where that one lies in memory.
-    `delay` makes programs of several streams sleep at random, so that a race in a plan shows.
+    `delay` makes programs of several streams sleep at random, so that a race in a plan shows. `kernels` is "auto" (the
+    C++ kernels for the newest instruction set that this CPU has), a level such as "x86-64-v3", or "numpy"; None is
+    what the environment says (native/settings.py), else "auto". What has no kernel is computed in NumPy.
     """
 
     name = "cpu"
-    algorithms = None
 
-    def __init__(self, disk: str | os.PathLike[str] | None = None, delay: Delay | None = None) -> None:
+    def __init__(self, disk: str | os.PathLike[str] | None = None, delay: Delay | None = None,
+                 kernels: str | None = None) -> None:
         self.disk = disk
         self.delay = delay
+        self.kernels = kernels
+
+    @property
+    def library(self) -> Library | None:
+        """The kernels, loaded when first asked for; None where NumPy computes everything."""
+        library = find_library(self.kernels)
+        if library is not None:
+            import_families()
+        return library
+
+    @property
+    def algorithms(self) -> AlgorithmChoices | None:
+        """The ways to compute an op by kernels or in NumPy, fastest first."""
+        return None if self.library is None else call.algorithms
+
+    def layouts(self, op: Op, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[Layouts]:
+        """Combinations of layouts in which an op takes its operands, best first; all of them plain is always one."""
+        if self.library is None:
+            return (Layouts.plain(len(ins), len(outs)),)
+        return call.layouts(op, params, ins, outs)
 
     def memory(self) -> CpuMemory:
         """Empty arenas for a new group of programs."""
@@ -40,8 +69,8 @@ class CpuDevice:
         if not isinstance(memory, CpuMemory):
             raise MXNetError(f"a CPU program needs arenas of the CPU device, got {type(memory).__name__}")
         if any(kind != Kind.COMPUTE for kind in plan.instructions.kind):
-            return StreamedCpuProgram(plan, memory, poison, self.delay)
-        return (PoisonedCpuProgram if poison else CpuProgram)(plan, memory)
+            return StreamedCpuProgram(plan, memory, self.library, poison, self.delay)
+        return (PoisonedCpuProgram if poison else CpuProgram)(plan, memory, self.library)
 
     def synchronize(self) -> None:
         """Nothing runs behind the caller's back: a run ends when its last stream does."""

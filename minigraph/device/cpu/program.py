@@ -1,7 +1,8 @@
 """Plans loaded on the CPU. Binding does every look-up once; the loop of a step only calls what is ready."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ from ...ops.registry import get_op
 from ...plan.plan import Plan
 from ..storages import storages_by_death
 from .memory import CpuMemory
+from .native.bind import bind, is_native
+from .native.library import Library
+from .native.run import NativeRun, joined
 from .poison import poison, poison_unwritten, written_anew
 from .streams import BUFFER_ELEMENTS
 
-Call = tuple[Callable[..., None], Any, list[np.ndarray], list[np.ndarray], Workspace]
+Call = Callable[[], Any]
 _NOTHING = np.empty(0, np.uint8)
 _NO_SCRATCH = Workspace(_NOTHING)
 
@@ -23,11 +27,13 @@ _NO_SCRATCH = Workspace(_NOTHING)
 class CpuProgram:
     """A plan that only computes, bound to arenas; bound again by itself when an arena has moved."""
 
-    def __init__(self, plan: Plan, memory: CpuMemory) -> None:
+    def __init__(self, plan: Plan, memory: CpuMemory, library: Library | None = None) -> None:
         self.plan = plan
         self.memory = memory
+        self.library = library
         self._generation = -1
         self._calls: list[Call] = []
+        self._merged: dict[tuple[int, int], list[Call]] = {}
 
     def feed(self, name: str, value: np.ndarray) -> None:
         """Give an input its value for the next run."""
@@ -55,12 +61,16 @@ class CpuProgram:
                                 columns.shape[buffer], columns.dtype[buffer])
 
     def _run(self, first: int, last: int) -> None:
-        for compute, params, ins, outs, work in self._calls[first:last]:
-            compute(params, ins, outs, work.reset())
+        calls = self._merged.get((first, last))
+        if calls is None:
+            calls = self._merged[first, last] = merged(self._calls[first:last])
+        for call in calls:
+            call()
 
     def _bind(self) -> None:
         arrays = self._arrays()
-        self._calls = [call_of(self.plan, i, arrays) for i in range(len(self.plan))]
+        self._calls = [call_of(self.plan, i, arrays, self.library) for i in range(len(self.plan))]
+        self._merged = {}
         self._generation = self.memory.generation
 
     def _arrays(self) -> list[np.ndarray]:
@@ -69,12 +79,31 @@ class CpuProgram:
         return [self.array(b) if on_device[arena] else _NOTHING for b, arena in enumerate(self.plan.buffers.arena)]
 
 
-def call_of(plan: Plan, i: int, arrays: list[np.ndarray]) -> Call:
-    """A computation over live arrays of the plan's buffers, ready to be called."""
+def call_of(plan: Plan, i: int, arrays: list[np.ndarray], library: Library | None) -> Call:
+    """A computation over live arrays of the plan's buffers, ready to be called: kernels or NumPy, as was planned."""
+    if is_native(plan, i):
+        return bind(plan, i, arrays, library)
     code = plan.instructions
     ins = [_shape_only(arrays[b]) if k in code.unread[i] else arrays[b] for k, b in enumerate(code.reads[i])]
     work = Workspace(arrays[code.workspace[i]]) if code.workspace[i] >= 0 else _NO_SCRATCH
-    return get_op(code.op[i]).compute, code.params[i], ins, [arrays[b] for b in code.writes[i]], work
+    outs = [arrays[b] for b in code.writes[i]]
+    return partial(_compute, get_op(code.op[i]).compute, code.params[i], ins, outs, work)
+
+
+def _compute(compute: Callable[..., None], params: Any, ins: list[np.ndarray], outs: list[np.ndarray],
+             work: Workspace) -> None:
+    compute(params, ins, outs, work.reset())
+
+
+def merged(calls: Iterable[Call]) -> list[Call]:
+    """The same calls with each run of kernels that follow one another as one call."""
+    result: list[Call] = []
+    for call in calls:
+        if isinstance(call, NativeRun) and result and isinstance(result[-1], NativeRun):
+            result[-1] = joined(result[-1], call)
+        else:
+            result.append(call)
+    return result
 
 
 class PoisonedCpuProgram(CpuProgram):
@@ -90,10 +119,9 @@ class PoisonedCpuProgram(CpuProgram):
         if first == 0:
             poison_unwritten(self.plan, self.memory)
         for i in range(first, last):
-            compute, params, ins, outs, work = self._calls[i]
             for out in self._fresh[i]:
                 poison(out)
-            compute(params, ins, outs, work.reset())
+            self._calls[i]()
             for buffer in self._dying.get(i + 1, ()):
                 poison(self.array(buffer))
 

@@ -10,8 +10,10 @@ import numpy as np
 from ...base import MXNetError
 from ...plan.plan import Kind, Plan
 from .memory import CpuMemory
+from .native.library import Library
+from .native.run import NativeRun
 from .poison import deaths, poison_buffer, poison_unwritten, written_anew
-from .program import Call, CpuProgram, call_of
+from .program import CpuProgram, call_of, merged
 from .spaces import Place, mover
 from .streams import Delay, Progress, Step, Timeline, copy
 
@@ -22,8 +24,9 @@ class StreamedCpuProgram(CpuProgram):
     `poison` and `delay` as `CpuDevice` has them. Host memory and swap files are made here and at no later time.
     """
 
-    def __init__(self, plan: Plan, memory: CpuMemory, poison: bool = False, delay: Delay | None = None) -> None:
-        super().__init__(plan, memory)
+    def __init__(self, plan: Plan, memory: CpuMemory, library: Library | None = None, poison: bool = False,
+                 delay: Delay | None = None) -> None:
+        super().__init__(plan, memory, library)
         self._poison, self._delay = poison, delay
         self._timelines: dict[tuple[int, int], Timeline] = {}
         self._awaited = _awaited(plan)
@@ -43,7 +46,7 @@ class StreamedCpuProgram(CpuProgram):
 
     def _bind(self) -> None:
         self._reserve_spaces()  # again, for they may have been given back
-        steps = _Steps(self.plan, self.memory, self._arrays(), self._poison, self._deaths, self._delay)
+        steps = _Steps(self.plan, self.memory, self.library, self._poison, self._deaths, self._delay, self._arrays())
         self._timelines = {bounds: self._timeline(*bounds, steps) for bounds in self.plan.ranges.values()}
         self._generation = self.memory.generation
 
@@ -63,15 +66,15 @@ class StreamedCpuProgram(CpuProgram):
             elif code.kind[i] != Kind.WAIT:
                 body = steps.of(i, progress)
             streams[code.stream[i]] += reversed(body + steps.behind(i))
-        return Timeline(progress, [mine[::-1] for mine in streams])
+        return Timeline(progress, [_stoppable(merged(mine[::-1]), progress) for mine in streams])
 
 
 class _Steps:
     """Makes the steps of single instructions."""
 
-    def __init__(self, plan: Plan, memory: CpuMemory, arrays: list[np.ndarray], poison: bool,
-                 deaths: dict[int, list[int]], delay: Delay | None) -> None:
-        self.plan, self.memory, self.arrays = plan, memory, arrays
+    def __init__(self, plan: Plan, memory: CpuMemory, library: Library | None, poison: bool,
+                 deaths: dict[int, list[int]], delay: Delay | None, arrays: list[np.ndarray]) -> None:
+        self.plan, self.memory, self.library, self.arrays = plan, memory, library, arrays
         self.poison, self.deaths, self.delay = poison, deaths, delay
         self.chances = [random.Random(f"{delay.seed} {name}") for name in plan.streams] if delay else []
 
@@ -92,7 +95,7 @@ class _Steps:
     def _step(self, i: int, progress: Progress) -> Step:
         code = self.plan.instructions
         if code.kind[i] == Kind.COMPUTE:
-            return partial(_compute, call_of(self.plan, i, self.arrays))
+            return call_of(self.plan, i, self.arrays, self.library)
         if code.kind[i] == Kind.FILL:
             return partial(self.arrays[code.writes[i][0]].fill, code.value[i])
         source, target = (self._place(b) for b in (*code.reads[i], *code.writes[i]))
@@ -126,6 +129,6 @@ def _awaited(plan: Plan) -> Sequence[int]:
     return result
 
 
-def _compute(call: Call) -> None:
-    compute, params, ins, outs, work = call
-    compute(params, ins, outs, work.reset())
+def _stoppable(steps: Sequence[Step], progress: Progress) -> list[Step]:
+    """The steps, with runs of kernels that end early once the range is stopped."""
+    return [partial(step, lambda: progress.stopped) if isinstance(step, NativeRun) else step for step in steps]

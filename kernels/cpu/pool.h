@@ -1,0 +1,12 @@
+// The library's threads. A kernel cuts its work into tasks that depend on sizes alone, never on the number of threads,
+// and any thread may do any of them: results are the same whoever does what.
+#pragma once
+#include <cstdint>
+
+// Do task(context, 0) ... task(context, count - 1), each once, in any order, on this thread and those of the pool.
+void run_tasks(int64_t count, void (*task)(const void *context, int64_t index), const void *context);
+
+// run_tasks with a lambda.
+template <class Body> void parallel(int64_t count, const Body &body) {
+    run_tasks(count, [](const void *context, int64_t index) { (*static_cast<const Body *>(context))(index); }, &body);
+}

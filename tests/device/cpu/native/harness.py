@@ -1,0 +1,144 @@
+"""Run one operator by its kernels: operands in any layout, poisoned outputs, guarded and exactly granted workspace."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minigraph.base import TensorType
+from minigraph.device.cpu import get_num_threads, set_num_threads
+from minigraph.device.cpu.native import call
+from minigraph.device.cpu.native.call import Operand, native_op
+from minigraph.device.cpu.native.families import import_families
+from minigraph.device.cpu.native.layout import BLOCKED, LANES, Layouts, blocks, padded_size
+from minigraph.device.cpu.native.library import Library, find_library
+from minigraph.device.cpu.native.run import NativeRun
+from minigraph.ops.registry import get_op
+from tests.ops.harness import execute, infer, parsed
+
+import_families()
+GUARD = 64
+"""Floats on either side of an operand, which no kernel may touch: a kernel may not even write back what it read."""
+GUARD_VALUE = np.float32(-77.25)
+
+
+def the_library() -> Library:
+    """The library for this CPU; skips the test where there is none."""
+    library = find_library("auto")
+    if library is None:
+        pytest.skip("there is no C++ compiler")
+    return library
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Kernels use so many threads."""
+    before = get_num_threads()
+    set_num_threads(count)
+    try:
+        yield
+    finally:
+        set_num_threads(before)
+
+
+def to_blocked(array: np.ndarray) -> np.ndarray:
+    """(N, C, *spatial) as nChw16c, the padding zero."""
+    n, c, *spatial = array.shape
+    padded = np.zeros((n, blocks(c) * LANES, *spatial), array.dtype)
+    padded[:, :c] = array
+    split = padded.reshape(n, blocks(c), LANES, *spatial)
+    return np.ascontiguousarray(np.moveaxis(split, 2, -1))
+
+
+def to_plain(stored: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """The tensor of nChw16c; asserts that the padding is zero."""
+    n, c, *spatial = shape
+    split = stored.reshape(n, blocks(c), *spatial, LANES)
+    padded = np.moveaxis(split, -1, 2).reshape(n, blocks(c) * LANES, *spatial)
+    assert not padded[:, c:].any(), "padding lanes are not zero"
+    return np.ascontiguousarray(padded[:, :c])
+
+
+class Guarded:
+    """An operand's memory between guards."""
+
+    def __init__(self, size: int) -> None:
+        raw = np.full(size + 3 * GUARD, GUARD_VALUE, np.float32)
+        start = (-raw.ctypes.data % (4 * GUARD)) // 4 + GUARD
+        self._raw, self._start, self._size = raw, start, size
+        self.array = raw[start:start + size]
+        self.array.view(np.uint8).fill(0xFF)
+
+    def check(self) -> None:
+        """Assert that the guards are as they were."""
+        outside = np.concatenate([self._raw[:self._start], self._raw[self._start + self._size:]])
+        assert (outside == GUARD_VALUE).all(), "a kernel wrote outside an operand"
+
+
+def run(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], layouts: Layouts | None = None,
+        share: Sequence[tuple[int, int]] = (), library: Library | None = None) -> list[np.ndarray]:
+    """Outputs of an op by its kernels, the best layouts unless others are given; `share` are in-place pairs."""
+    op, native, library = get_op(name), native_op(name), library or the_library()
+    assert native is not None
+    p = parsed(op, params)
+    types = [TensorType(a.shape, a.dtype) for a in arrays], infer(op, p, arrays)
+    chosen = layouts or native.layouts(p, *types)[0]
+    assert chosen in native.layouts(p, *types), f"{name} does not take {chosen}"
+    ins, outs = ([TensorType(t.shape, t.dtype, layout) for t, layout in zip(side, names, strict=True)]
+                 for side, names in zip(types, (chosen.ins, chosen.outs), strict=True))
+    memory = [Guarded(padded_size(t.shape, t.layout)) for t in ins]
+    for i, (held, a, t) in enumerate(zip(memory, arrays, ins, strict=True)):
+        if i not in op.unread(p):
+            held.array[:] = (to_blocked(a) if t.layout == BLOCKED else a).reshape(-1)
+    before = [held.array.tobytes() for held in memory]
+    shared = {j: i for i, j in (*share, *op.mutates(p))}
+    results = [memory[shared[j]] if j in shared else Guarded(padded_size(t.shape, t.layout))
+               for j, t in enumerate(outs)]
+    algorithm = call.algorithms(op, p, ins, outs)[0]
+    work = Guarded(-(-algorithm.workspace_bytes // 4))
+    calls = native.calls(p, _operands(memory, ins, op.unread(p)), _operands(results, outs), work.array.ctypes.data,
+                         algorithm.name)
+    NativeRun(library, [each.pack(library) for each in calls])()
+    for i, (held, old) in enumerate(zip(memory, before, strict=True)):
+        assert i in shared.values() or held.array.tobytes() == old, f"{name} changed its input {op.inputs(p)[i]}"
+    for held in (*memory, *results, work):
+        held.check()
+    return [to_plain(held.array, t.shape) if t.layout == BLOCKED else held.array.reshape(t.shape).copy()
+            for held, t in zip(results, outs, strict=True)]
+
+
+def _operands(memory: Sequence[Guarded], types: Sequence[TensorType], unread: Sequence[int] = ()) -> list[Operand]:
+    return [Operand(0 if i in unread else held.array.ctypes.data, t.shape, t.dtype, t.layout)
+            for i, (held, t) in enumerate(zip(memory, types, strict=True))]
+
+
+def check(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], rtol: float = 1e-5,
+          library: Library | None = None) -> None:
+    """In all layouts, with one thread and with three, and in place, kernels give the NumPy definition in float64.
+
+    `rtol` bounds errors against the largest element. Threads and in-place pairs change no bit.
+    """
+    op, native = get_op(name), native_op(name)
+    assert native is not None
+    p = parsed(op, params)
+    arrays = [np.asarray(a, np.float32) for a in arrays]
+    expected = execute(op, p, [a.astype(np.float64) for a in arrays])
+    types = [TensorType(a.shape, a.dtype) for a in arrays], infer(op, p, arrays)
+    for layouts in native.layouts(p, *types):
+        with threads(1):
+            found = run(name, params, arrays, layouts, library=library)
+        for array, want in zip(found, expected, strict=True):
+            scale = max(np.abs(want).max(initial=0), 1e-30)
+            np.testing.assert_allclose(array, want, rtol=0, atol=rtol * scale, err_msg=f"{name} {params} {layouts}")
+        with threads(3):
+            _same(found, run(name, params, arrays, layouts, library=library))
+        for i, j in op.inplace(p):
+            if layouts.ins[i] == layouts.outs[j] and types[0][i].shape == types[1][j].shape:
+                _same(found, run(name, params, arrays, layouts, share=[(i, j)], library=library))
+
+
+def _same(found: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> None:
+    assert [a.tobytes() for a in found] == [a.tobytes() for a in again]
