@@ -6,9 +6,12 @@ whatever the order in which they come.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from . import model, module_support, ndarray, symbol
 from .base import MXNetError, Shape
 from .context import Context
 from .io_base import DataBatch, DataDesc
@@ -16,6 +19,7 @@ from .metric_base import EvalMetric
 from .module import Module
 from .module_base import DEFAULT_INITIALIZER, SGD_DEFAULTS, BaseModule, Params
 from .ndarray import NDArray
+from .symbol.symbol import Symbol
 
 SymbolGenerator = Callable[[Any], tuple[Any, Sequence[str], Sequence[str]]]
 """From a bucket's key to (symbol, data names, label names)."""
@@ -50,10 +54,58 @@ class BucketingModule(BaseModule):
         self._key: Hashable = default_bucket_key
         self._grad_req: Any = "write"
         self._monitor: Any = None
+        self._symbols: dict[Hashable, Symbol] = {}
 
     def _generate(self, key: Hashable) -> Module:
-        symbol, data_names, label_names = self._sym_gen(key)
-        return Module(symbol, data_names, label_names, **self._options)
+        generated, data_names, label_names = self._sym_gen(key)
+        return Module(self._symbols.get(key, generated), data_names, label_names, **self._options)
+
+    # -- files -----------------------------------------------------------------------------------------------
+    def save_checkpoint(self, prefix: str, epoch: int, save_optimizer_states: bool = False,
+                        remove_amp_cast: bool = False) -> None:
+        """Write prefix-NNNN.params, a prefix-KEY-symbol.json for each bucket that there is, their keys as
+        prefix.buckets, and if asked prefix-NNNN.states. Keys must be whole numbers of 32 bits, as in MXNet.
+        """
+        self._require(params=True)
+        model.save_checkpoint(prefix, epoch, None, *self.get_params())
+        ndarray.save(_buckets_file(prefix), [ndarray.array(_as_integers(self._buckets), dtype=np.int32)])
+        for key, module in self._buckets.items():
+            module.symbol.save(model.symbol_file(f"{prefix}-{key}"), remove_amp_cast=remove_amp_cast)
+        if save_optimizer_states:
+            self.save_optimizer_states(module_support.states_file(prefix, epoch))
+
+    @staticmethod
+    def load(prefix: str, epoch: int, sym_gen: SymbolGenerator | None = None, default_bucket_key: Hashable = None,
+             load_optimizer_states: bool = False, **kwargs: Any) -> BucketingModule:
+        """A module from a checkpoint: the buckets saved there have their saved symbols, others those of `sym_gen`."""
+        saved = ndarray.load(_buckets_file(prefix))
+        if not isinstance(saved, list) or len(saved) != 1:
+            raise MXNetError(f"{_buckets_file(prefix)} does not hold one array, the keys of the buckets")
+        keys = saved[0].asnumpy().tolist()
+        symbols = {key: symbol.load(model.symbol_file(f"{prefix}-{key}")) for key in keys}
+        loaded = BucketingModule.load_dict(symbols, sym_gen, default_bucket_key, *model.load_params(prefix, epoch),
+                                           **kwargs)
+        if load_optimizer_states:
+            loaded._buckets[default_bucket_key]._states_file = module_support.states_file(prefix, epoch)
+        return loaded
+
+    @staticmethod
+    def load_dict(sym_dict: Mapping[Hashable, Symbol] | None = None, sym_gen: SymbolGenerator | None = None,
+                  default_bucket_key: Hashable = None, arg_params: Params | None = None,
+                  aux_params: Params | None = None, **kwargs: Any) -> BucketingModule:
+        """A module whose buckets have these symbols, and which has these parameters once it is bound."""
+        for name, value in (("sym_dict", sym_dict), ("sym_gen", sym_gen), ("arg_params", arg_params),
+                            ("aux_params", aux_params)):
+            if value is None:
+                raise AssertionError(f"{name} is required for loading BucketingModule")
+        assert sym_gen is not None and sym_dict is not None
+        module = BucketingModule(sym_gen, default_bucket_key, **kwargs)
+        module._symbols = dict(sym_dict)
+        default = module._generate(default_bucket_key)
+        default._loaded = arg_params or {}, aux_params or {}
+        default.params_initialized = module.params_initialized = True
+        module._buckets = {default_bucket_key: default}
+        return module
 
     @property
     def _module(self) -> Module:
@@ -71,6 +123,11 @@ class BucketingModule(BaseModule):
     def data_names(self) -> list[str]:
         """Names of the data inputs."""
         return self._module.data_names if self.binded else list(self._sym_gen(self._default_key)[1])
+
+    @property
+    def label_names(self) -> list[str]:
+        """Names of the label inputs."""
+        return self._module.label_names if self.binded else list(self._sym_gen(self._default_key)[2])
 
     @property
     def output_names(self) -> list[str]:
@@ -228,3 +285,17 @@ class BucketingModule(BaseModule):
         self._monitor = mon
         for module in self._buckets.values():
             module.install_monitor(mon)
+
+
+def _buckets_file(prefix: str) -> str:
+    """The name of the file with the keys of a checkpoint's buckets."""
+    return f"{prefix}.buckets"
+
+
+def _as_integers(keys: Collection[Any]) -> list[int]:
+    """The keys, if MXNet's file can hold them."""
+    limits = np.iinfo(np.int32)
+    for key in keys:
+        if not isinstance(key, (int, np.integer)) or not limits.min <= key <= limits.max:
+            raise MXNetError(f"bucket key {key!r} cannot be saved; a checkpoint holds whole numbers of 32 bits")
+    return [int(key) for key in keys]

@@ -23,7 +23,7 @@ from .binding import (
 from .bound import Bound
 from .comparison import Comparison, Trial, check_modes
 from .context import Context, current_context
-from .inspection import NonFinite, find_nonfinite, with_internals
+from .inspection import NonFinite, find_nonfinite, gradient_sights, tell, with_internals
 from .ndarray import HostStorage, NDArray
 from .ops.control import set_key
 from .passes.compilation import (
@@ -141,6 +141,7 @@ class Executor(Bound):
                              "evaluation and no other executor of the group, may run in between")
         self._write_head_gradients(program, out_grads)
         self._run("train", "backward", None)
+        self._tell_gradients()
 
     def step(self, control: Callable[[Sequence[str]], np.ndarray], **feeds: Any) -> list[NDArray]:
         """Forward, backward and update in one run. `control(parameters)` gives the control buffer's values."""
@@ -167,7 +168,8 @@ class Executor(Bound):
 
     # -- looking inside ------------------------------------------------------------------------------------------
     def set_monitor_callback(self, callback: MonitorCallback | None, monitor_all: bool = False) -> None:
-        """Have `callback(name, value)` called after each forward for every operator's visible outputs, in order.
+        """Have `callback(name, value)` called after each forward for every operator's visible outputs, in order, and
+        after each backward for the visible gradients, as `<node>_backward_<input>` (see `gradient_sights`).
 
         With `monitor_all` each operator's inputs come before, as `<node>_<input>`; variables among them are shown as
         they are after the run. The values are copies. Forward then keeps them all until its end, so it takes more
@@ -343,17 +345,17 @@ class Executor(Bound):
             raise
 
     def _tell_monitor(self, name: str) -> None:
-        if self._monitor is None:
-            return
-        callback, plan = self._monitor[0], self._programs[name].plan
-        held = {**self.arg_dict, **self.input_dict, **self.aux_dict} if self._monitor[1] else {}
-        argument_at = {place: argument for argument, place in self._place.items()}
-        for sight in self._sights:
-            if sight.output is not None:
-                shown = OutputStorage(self.group, self._programs[name], plan, sight.output)
-                callback(sight.name, NDArray(shown).copy())
-            elif argument_at.get(sight.variable) in held:
-                callback(sight.name, held[argument_at[sight.variable]].copy())
+        if self._monitor is not None:
+            program, told = self._programs[name], {**self.arg_dict, **self.input_dict, **self.aux_dict}
+            tell(self._monitor[0], self._sights, self._by_place(told) if self._monitor[1] else {},
+                 lambda output: NDArray(OutputStorage(self.group, program, program.plan, output)))
+
+    def _tell_gradients(self) -> None:
+        if self._monitor is not None:
+            tell(self._monitor[0], gradient_sights(self.graph), self._by_place(self.grad_dict))
+
+    def _by_place(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {self._place[name]: value for name, value in values.items()}
 
     def _give(self, program: Any, name: str, value: np.ndarray) -> None:
         """Feed one input of the plan, and keep it for whoever wants to repeat the run."""

@@ -5,13 +5,14 @@ It is a Module behind other names, and takes NumPy arrays as well as iterators.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import model
 from .base import MXNetError
+from .bucketing import BucketingModule
 from .callback import LogValidationMetricsCallback
 from .context import Context
 from .initializer import Uniform
@@ -23,6 +24,8 @@ from .ndarray import NDArray
 from .symbol.symbol import Symbol
 
 DEFAULT_INITIALIZER = Uniform(0.01)
+BucketSymbols = Callable[[Any], Symbol]
+"""From a bucket's key to its symbol."""
 
 
 class FeedForward:
@@ -30,17 +33,21 @@ class FeedForward:
 
     `epoch_size` is the number of batches that count as one epoch (default: all of the data's), `numpy_batch_size` the
     batch size for NumPy arrays, and further keywords are those of the optimizer. `arg_params` and `aux_params` are
-    dicts of NDArrays, None until there are any.
+    dicts of NDArrays, None until there are any. Instead of a symbol there may be a function from bucket keys to symbols
+    (`sym_gen`); the data must then be an iterator that names its `default_bucket_key`, and `symbol` is that bucket's.
     """
 
-    def __init__(self, symbol: Symbol, ctx: Context | Sequence[Context] | None = None, num_epoch: int | None = None,
-                 epoch_size: int | None = None, optimizer: Any = "sgd", initializer: Any = DEFAULT_INITIALIZER,
-                 numpy_batch_size: int = 128, arg_params: Params | None = None, aux_params: Params | None = None,
+    def __init__(self, symbol: Symbol | BucketSymbols, ctx: Context | Sequence[Context] | None = None,
+                 num_epoch: int | None = None, epoch_size: int | None = None, optimizer: Any = "sgd",
+                 initializer: Any = DEFAULT_INITIALIZER, numpy_batch_size: int = 128,
+                 arg_params: Params | None = None, aux_params: Params | None = None,
                  allow_extra_params: bool = False, begin_epoch: int = 0, **kwargs: Any) -> None:
-        if not isinstance(symbol, Symbol):
-            raise MXNetError(f"FeedForward takes a Symbol, got {type(symbol).__name__}; for a function from bucket "
-                             f"keys to symbols use BucketingModule")
-        self.symbol = symbol
+        if not isinstance(symbol, Symbol) and not callable(symbol):
+            raise MXNetError(f"FeedForward takes a Symbol, or a function from bucket keys to Symbols, got "
+                             f"{type(symbol).__name__}")
+        self._symbol = symbol if isinstance(symbol, Symbol) else None
+        self.sym_gen = None if isinstance(symbol, Symbol) else symbol
+        self._default_key: Any = None
         self.ctx = ctx
         self.num_epoch = num_epoch
         self.epoch_size = epoch_size
@@ -52,14 +59,21 @@ class FeedForward:
         self.allow_extra_params = allow_extra_params
         self.begin_epoch = begin_epoch
         self.kwargs = dict(kwargs)
-        self._predictor: Module | None = None
+        self._predictor: Module | BucketingModule | None = None
+
+    @property
+    def symbol(self) -> Symbol:
+        """The network; of a function from bucket keys, that of the default bucket, once the data have named it."""
+        if self._symbol is None:
+            raise MXNetError("the symbol is not known before fit, or before data with a default_bucket_key are given")
+        return self._symbol
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the compiled predictor."""
         return {**self.__dict__, "_predictor": None}
 
     @staticmethod
-    def create(symbol: Symbol, X: Any, y: Any = None, ctx: Any = None, num_epoch: int | None = None,
+    def create(symbol: Symbol | BucketSymbols, X: Any, y: Any = None, ctx: Any = None, num_epoch: int | None = None,
                epoch_size: int | None = None, optimizer: Any = "sgd", initializer: Any = DEFAULT_INITIALIZER,
                eval_data: Any = None, eval_metric: Any = "acc", epoch_end_callback: Any = None,
                batch_end_callback: Any = None, kvstore: Any = "local", logger: Any = None, work_load_list: Any = None,
@@ -80,6 +94,7 @@ class FeedForward:
         `eval_data` is an iterator or a pair (X, y). Parameters that the model already has are gone on from.
         """
         data = self._iterator(X, y, is_train=True)
+        self._choose_symbol(data)
         if self.epoch_size is not None:
             data = ResizeIter(data, self.epoch_size, reset_internal=False)
         if isinstance(eval_data, (tuple, list)):
@@ -151,17 +166,32 @@ class FeedForward:
                              f"them pass")
         return _without(arguments, extra), _without(states, extra)
 
-    def _module(self, data: DataIter, logger: Any) -> Module:
+    def _choose_symbol(self, data: DataIter) -> None:
+        """Take the symbol of the data's default bucket."""
+        if self.sym_gen is None:
+            return
+        key = getattr(data, "default_bucket_key", None)
+        if key is not None and key != self._default_key:
+            self._symbol, self._default_key, self._predictor = self.sym_gen(key), key, None
+        elif key is None and self._symbol is None:
+            raise MXNetError(f"a function from bucket keys to symbols needs data with a default_bucket_key, which "
+                             f"{type(data).__name__} has not")
+
+    def _module(self, data: DataIter, logger: Any) -> Module | BucketingModule:
         data_names = [desc.name for desc in data.provide_data]
         arguments = self.symbol.list_arguments()
         labels = [desc.name for desc in data.provide_label or () if desc.name in arguments]
         if not labels and self.arg_params is not None:  # the loss needs one, though nothing reads it
             labels = [name for name in arguments if name not in self.arg_params and name not in data_names]
-        return Module(self.symbol, data_names, labels, logger=logger, context=self.ctx)
+        generate = self.sym_gen
+        if generate is None:
+            return Module(self.symbol, data_names, labels, logger=logger, context=self.ctx)
+        return BucketingModule(lambda key: (generate(key), data_names, labels), self._default_key, logger, self.ctx)
 
-    def _prepared(self, data: DataIter) -> Module:
+    def _prepared(self, data: DataIter) -> Module | BucketingModule:
         """A module bound for evaluation, kept for the next time."""
         self._parameters()
+        self._choose_symbol(data)
         names = [desc.name for desc in data.provide_data]
         if self._predictor is None or self._predictor.data_names != names:
             module = self._module(data, logging)

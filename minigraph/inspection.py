@@ -4,7 +4,7 @@ and graphs that show what lies between their ends.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -166,6 +166,36 @@ def with_internals(graph: Graph, inputs: bool) -> tuple[Graph, list[Sight]]:
         visible = graph.entries(node)[:op.visible_outputs(params)]
         sights += [sight(graph.entry_name(entry), entry) for entry in visible]
     return result, sights
+
+
+def gradient_sights(graph: Graph) -> list[Sight]:
+    """The gradients of the variables, in the order of backward.
+
+    The name is MXNet's, `<node>_backward_<input>` after the one operator input that reads the variable; a gradient that
+    sums those of several is called `<variable>_grad`.
+    """
+    names: dict[int, str] = {}
+    for node in reversed(range(len(graph))):
+        op = graph.op[node]
+        if op is None:
+            continue
+        for name, entry in zip(op.inputs(graph.params[node]), graph.inputs[node], strict=True):
+            source = graph.node_of[entry]
+            if graph.op[source] is None:
+                own = f"{graph.name[node]}_backward_{name}"
+                names[source] = f"{graph.name[source]}_grad" if source in names else own
+    return [Sight(name, None, graph.name[source]) for source, name in names.items()]
+
+
+def tell(callback: Callable[[str, Any], None], sights: Sequence[Sight], variables: Mapping[str, Any],
+         output: Callable[[str], Any] | None = None) -> None:
+    """Call `callback` with copies of what is seen: outputs by `output`, variables where `variables` has them."""
+    for sight in sights:
+        if sight.output is not None:
+            assert output is not None, "this sight needs a program with outputs"
+            callback(sight.name, output(sight.output).copy())
+        elif variables.get(sight.variable) is not None:
+            callback(sight.name, variables[sight.variable].copy())
 
 
 def _copied(graph: Graph) -> Graph:

@@ -26,9 +26,9 @@ class Monitor:
     """Collects `stat_func` of each value whose name matches `pattern`, in every `interval`th batch.
 
     Values are the visible outputs of all operators during forward (with `monitor_all`, their inputs too, as
-    `<node>_<input>`), then the arguments and auxiliary states at the end of the batch. MXNet also tells gradients
-    inside backward; here the visible ones are read from `executor.grad_dict`. A monitored executor keeps all these
-    values until forward has ended, so it takes more memory.
+    `<node>_<input>`), the visible gradients after backward, as `<node>_backward_<input>`, then the arguments and
+    auxiliary states at the end of the batch. Of MXNet's gradients those of values inside the network are not told: no
+    program keeps them. A monitored executor keeps all outputs until forward has ended, so it takes more memory.
     """
 
     def __init__(self, interval: int, stat_func: Statistic | None = None, pattern: str = ".*", sort: bool = False,

@@ -175,3 +175,53 @@ def test_a_monitor_sees_every_bucket():
         monitor.tic()
         module.forward_backward(batch(length))
         assert [name for _, name, _ in monitor.toc()] == ["fc_output"]
+
+
+def test_training_from_a_checkpoint_goes_on_as_if_it_had_not_stopped(tmp_path):
+    prefix = str(tmp_path / "net")
+    whole = prepared(6)
+    for length in (4, 6):
+        whole.training_step()(batch(length))
+    mx.callback.module_checkpoint(whole, prefix, save_optimizer_states=True)(0)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "net-0001.params", "net-0001.states", "net-4-symbol.json", "net-6-symbol.json", "net.buckets"]
+    assert mx.nd.load(f"{prefix}.buckets")[0].asnumpy().tolist() == [6, 4]
+    again = mx.mod.BucketingModule.load(prefix, 1, generate, 6, load_optimizer_states=True, poison=True)
+    assert again.params_initialized
+    again.bind(*descriptions(6))
+    again.init_optimizer(optimizer_params={"learning_rate": 0.5, "momentum": 0.9})
+    for length in (2, 4):
+        for module in (whole, again):
+            module.training_step()(batch(length))
+    assert_same(everything(whole), everything(again))
+
+
+def test_saved_symbols_take_the_place_of_generated_ones(tmp_path):
+    prefix = str(tmp_path / "net")
+    prepared(4).save_checkpoint(prefix, 3)
+
+    def other(length):
+        return lstm(length, HIDDEN, WORDS, 5, 9), *generate(length)[1:]
+
+    loaded = mx.mod.BucketingModule.load(prefix, 3, other, 4)
+    loaded.bind(*descriptions(4))
+    assert loaded.output_shapes == [("softmax_output", (BATCH, 4))] and loaded.label_names == ["softmax_label"]
+
+
+def test_a_module_is_made_from_symbols_and_parameters_in_memory():
+    first = prepared(4)
+    arguments, states = first.get_params()
+    second = mx.mod.BucketingModule.load_dict({4: generate(4)[0]}, generate, 4, arguments, states)
+    second.bind(*descriptions(4))
+    for module in (first, second):
+        module.forward(batch(2), is_train=False)
+    assert mx.test_utils.same(first.get_outputs()[0], second.get_outputs()[0])
+
+
+def test_what_a_checkpoint_cannot_hold_or_lacks_is_named(tmp_path):
+    module = prepared(4)
+    module._buckets["long"] = module._module
+    with pytest.raises(MXNetError, match="bucket key 'long' cannot be saved"):
+        module.save_checkpoint(str(tmp_path / "net"), 1)
+    with pytest.raises(AssertionError, match="sym_gen is required"):
+        mx.mod.BucketingModule.load_dict({}, None, 4, {}, {})

@@ -8,7 +8,7 @@ import pytest
 
 import minigraph as mx
 from minigraph.base import MXNetError
-from tests.training import iterator, mlp, samples
+from tests.training import assert_same, iterator, mlp, samples
 
 
 def fitted(**kwargs):
@@ -80,11 +80,47 @@ def test_what_is_missing_or_too_much_is_named():
         mx.model.FeedForward(mlp()).predict(data)
     with pytest.raises(TypeError, match="list"):
         fitted(num_epoch=1).predict([[1.0]])
-    with pytest.raises(MXNetError, match="takes a Symbol"):
-        mx.model.FeedForward(lambda key: None)
     model = fitted(num_epoch=1)
     model.arg_params["other"] = mx.nd.zeros((1,))
     with pytest.raises(MXNetError, match="other belong to no variable"):
         model.fit(data, label)
     model.allow_extra_params = True
     model.fit(data, label)
+
+
+# -- a function from bucket keys to symbols ------------------------------------------------------------------
+def word_model(length):
+    """Tells the next word from the present one, at each step of a sentence of that length."""
+    words = mx.sym.Embedding(mx.sym.Variable("data"), input_dim=6, output_dim=8, name="embed")
+    flat = mx.sym.Reshape(words, shape=(-1, 8))
+    net = mx.sym.FullyConnected(flat, num_hidden=6, name="next")
+    return mx.sym.SoftmaxOutput(net, mx.sym.Reshape(mx.sym.Variable("softmax_label"), shape=(-1,)), use_ignore=True,
+                                ignore_label=0, name="softmax")
+
+
+def sentences():
+    """Words 1 to 5 in turn, from every one, in two lengths: each word tells the next one."""
+    return mx.rnn.BucketSentenceIter([[(first + k) % 5 + 1 for k in range(length)] for length in (3, 6)
+                                      for first in range(20)], 10, invalid_label=0)
+
+
+def test_a_model_of_buckets_is_fitted_scored_saved_and_asked(tmp_path):
+    mx.random.seed(0)
+    model = mx.model.FeedForward(word_model, num_epoch=12, learning_rate=1.0, initializer=mx.init.Xavier())
+    with pytest.raises(MXNetError, match="symbol is not known"):
+        str(model.symbol)
+    model.fit(sentences(), eval_metric=mx.metric.Perplexity(0), eval_data=sentences())
+    assert model.symbol.list_arguments() == word_model(6).list_arguments()
+    assert model.score(sentences(), mx.metric.Perplexity(0)) < 1.6
+    assert model.predict(sentences(), num_batch=1).shape[1] == 6
+    model.save(str(tmp_path / "words"))
+    again = mx.model.FeedForward.load(str(tmp_path / "words"), 12)
+    assert_same({name: value.asnumpy() for name, value in model.arg_params.items()},
+                {name: value.asnumpy() for name, value in again.arg_params.items()})
+
+
+def test_a_model_of_buckets_asks_for_data_that_name_one():
+    with pytest.raises(MXNetError, match="default_bucket_key, which NDArrayIter has not"):
+        mx.model.FeedForward(word_model, num_epoch=1).fit(iterator())
+    with pytest.raises(MXNetError, match="takes a Symbol, or a function"):
+        mx.model.FeedForward(3)

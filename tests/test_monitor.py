@@ -70,6 +70,32 @@ def test_inputs_are_told_too_when_asked():
     assert names[4:10] == ["bn_data", "bn_gamma", "bn_beta", "bn_moving_mean", "bn_moving_var", "bn_output"]
 
 
+def test_gradients_are_told_after_backward_under_the_names_of_their_readers():
+    seen = {}
+    exe = bound()
+    exe.forward(is_train=True)
+    exe.set_monitor_callback(lambda name, value: seen.update({name: value.asnumpy()}))
+    exe.forward(is_train=True)
+    before = set(seen)
+    exe.backward()
+    told = {name: value for name, value in seen.items() if name not in before}
+    expected = {"fc_backward_data": "data", "fc_backward_weight": "fc_weight", "fc_backward_bias": "fc_bias",
+                "bn_backward_gamma": "bn_gamma", "bn_backward_beta": "bn_beta", "out_backward_label": "label"}
+    assert list(told)[0] == "out_backward_label" and list(told)[-3:] == list(expected)[:3]
+    assert_same(told, {name: exe.grad_dict[variable].asnumpy() for name, variable in expected.items()})
+
+
+def test_the_gradient_of_a_variable_with_several_readers_bears_its_own_name():
+    names = []
+    x = mx.sym.Variable("x")
+    exe = mx.sym.MakeLoss(mx.sym.exp(x, name="e") + mx.sym.exp(x, name="f"), name="loss").simple_bind(mx.cpu(), x=(2,))
+    exe.set_monitor_callback(lambda name, value: names.append(name))
+    exe.forward(is_train=True)
+    del names[:]
+    exe.backward()
+    assert names == ["x_grad"]
+
+
 def test_a_callback_can_be_taken_away():
     names = []
     exe = bound()
@@ -91,7 +117,8 @@ def test_a_monitor_tells_every_interval_outputs_then_arguments_and_states():
         monitor.tic()
         mod.forward_backward(batch)
         told.append([name for _, name, _ in monitor.toc()])
-    watched = ["fc1_output", "data", "fc1_weight", "fc1_bias", "bn_moving_mean", "bn_moving_var"]
+    watched = ["fc1_output", "fc1_backward_weight", "fc1_backward_bias", "data", "fc1_weight", "fc1_bias",
+               "bn_moving_mean", "bn_moving_var"]
     assert told == [watched, [], watched, []]
 
 
