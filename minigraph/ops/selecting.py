@@ -1,4 +1,4 @@
-"""Ops that select: where, argmax and argmin, gather_nd."""
+"""Ops that select: where, argmax and argmin, gather_nd and scatter_nd."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -224,7 +224,7 @@ def _gather_shape(data: Sequence[int | None], indices: Sequence[int | None]) -> 
     if depth is None:
         return None
     if depth > len(data):
-        raise ShapeError(f"gather_nd: indices {format_shape(tuple(indices))} name {depth} axes, data "
+        raise ShapeError(f"indices {format_shape(tuple(indices))} name {depth} axes, data "
                          f"{format_shape(tuple(data))} has {len(data)}")
     return (*indices[1:], *data[depth:]) or (1,)
 
@@ -234,10 +234,10 @@ def _as_rows(data: np.ndarray, depth: int) -> np.ndarray:
     return data.reshape(prod(data.shape[:depth]), prod(data.shape[depth:]))
 
 
-def _flat_indices(data: Sequence[int], indices: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+def _flat_indices(data: Sequence[int], indices: np.ndarray, where: str) -> Iterator[tuple[int, np.ndarray]]:
     """(position of the first, row numbers of data seen as rows of all but the indexed axes) piece by piece."""
     table = indices.reshape(indices.shape[0], -1)
-    axes = [numbers(row, bound, f"gather_nd: index of axis {axis}")
+    axes = [numbers(row, bound, f"{where}: index of axis {axis}")
             for axis, (row, bound) in enumerate(zip(table, data, strict=False))]
     for pieces in zip(*axes, strict=True):
         place = pieces[0][1]
@@ -264,7 +264,7 @@ class GatherNd(ByIndex):
         data, indices = ins
         rows = _as_rows(data, indices.shape[0])
         out = outs[0].reshape(prod(indices.shape[1:]), rows.shape[1])
-        for start, ids in _flat_indices(data.shape, indices):
+        for start, ids in _flat_indices(data.shape, indices, self.name):
             np.take(rows, ids, axis=0, out=out[start:start + ids.size], mode="clip")
 
     def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
@@ -295,10 +295,54 @@ class GatherNdBackward(ByIndex):
         return [ins[0], ins[1], data], [data]
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
-        grad, indices, _ = ins
-        out = _as_rows(outs[0], indices.shape[0])
-        rows = grad.reshape(prod(indices.shape[1:]), out.shape[1])
-        out.fill(0)
-        for start, ids in _flat_indices(outs[0].shape, indices):
-            for position, number in enumerate(ids.tolist(), start):
-                np.add(out[number], rows[position], out=out[number])
+        add_rows(ins[0], ins[1], outs[0], "gather_nd")
+
+
+def add_rows(data: np.ndarray, indices: np.ndarray, target: np.ndarray, where: str) -> None:
+    """Fill `target` with zeros and add each row of data where its indices say, in ascending order of position."""
+    out = _as_rows(target, indices.shape[0])
+    rows = data.reshape(prod(indices.shape[1:]), out.shape[1])
+    out.fill(0)
+    for start, ids in _flat_indices(target.shape, indices, where):
+        for position, number in enumerate(ids.tolist(), start):
+            np.add(out[number], rows[position], out=out[number])
+
+
+@dataclass(frozen=True)
+class ScatterParams:
+    """Parameters of scatter_nd."""
+
+    shape: tuple[int, ...] = param(REQUIRED, "shape", "shape of the output")
+
+
+@register
+class ScatterNd(ByIndex):
+    """Zeros of `shape` with data's rows at indices, the inverse of gather_nd; one out of range raises.
+
+    Rows with the same indices are added, where MXNet leaves open which of them stands.
+    """
+
+    name = "scatter_nd"
+    Params = ScatterParams
+    names = ("data", "indices")
+
+    def infer_shape(self, p: ScatterParams, ins: list[PartialShape], outs: list[PartialShape],
+                    ) -> tuple[list[PartialShape], list[PartialShape]]:
+        data, indices = ins
+        if indices is not None:
+            data = merge_shapes(data, _gather_shape(p.shape, indices))
+        return [data, indices], [merge_shapes(p.shape, outs[0])]
+
+    def compute(self, p: ScatterParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        add_rows(ins[0], ins[1], outs[0], self.name)
+
+    def gradient(self, b: Builder, p: ScatterParams, ins: Sequence[Entry], outs: Sequence[Entry],
+                 grads: Found, wanted: Sequence[bool]) -> Found:
+        if grads[0] is None or not wanted[0]:
+            return [None, None]
+        return [only(b.node("gather_nd", [grads[0], ins[1]])), None]
+
+    def samples(self) -> Sequence[Sample]:
+        return [Sample({"shape": (3, 3, 2)}, ((4, 2), (2, 4)), integer={"indices": 3}),
+                Sample({"shape": (3, 4)}, ((2, 2, 4), (1, 2, 2)), integer={"indices": 3}),
+                Sample({"shape": (3, 3)}, ((5,), (2, 5)), integer={"indices": 3})]

@@ -210,6 +210,20 @@ class SoftmaxBackward(FromOutput):
 
 
 @register
+class Softmin(Op):
+    """softmax(-data) along an axis."""
+
+    name = "softmin"
+    Params = SoftmaxParams
+
+    def expand(self, b: Builder, p: SoftmaxParams, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
+        return b.node("softmax", b.node("negative", ins), **vars(p))
+
+    def samples(self) -> Sequence[Sample]:
+        return [Sample({}, ((3, 4),)), Sample({"axis": 0, "temperature": 2.0}, ((3, 2),))]
+
+
+@register
 class LogSoftmax(SoftmaxBase):
     """data - log(sum(exp(data))) along an axis, shifted by the largest logit."""
 

@@ -90,11 +90,14 @@ def product(x: Tensor, axes: Sequence[int], keepdim: bool) -> Tensor:
 
 
 ORACLES["prod"] = reduction(product)
+ORACLES["nansum"] = reduction(torch.nansum)
+ORACLES["nanprod"] = reduction(lambda x, axes, keepdim: product(torch.where(x.isnan(), 1.0, x), axes, keepdim))
 
 
 @oracle("norm")
 def norm(p: Any, x: Tensor) -> list[Tensor]:
     out = torch.linalg.vector_norm(x, p.ord, p.axis, p.keepdims)
+    out = out if p.out_dtype is None else out.to(getattr(torch, p.out_dtype.name))
     return [out if out.dim() else out.reshape(1)]
 
 

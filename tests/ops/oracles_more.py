@@ -28,13 +28,23 @@ FUNCTIONS = {
     "fix": torch.fix, "round": lambda x: x.sign() * torch.floor(x.abs() + 0.5),
     "rint": lambda x: torch.ceil(x - 0.5), "broadcast_power": torch.pow, "broadcast_maximum": torch.maximum,
     "broadcast_minimum": torch.minimum, "broadcast_hypot": torch.hypot, "broadcast_mod": modulo,
+    "gamma": lambda x: torch.special.gammaln(x).exp(), "gammaln": torch.lgamma,
+    "_logical_and": torch.logical_and, "_logical_or": torch.logical_or, "_logical_xor": torch.logical_xor,
+    "broadcast_logical_and": torch.logical_and, "broadcast_logical_or": torch.logical_or,
+    "broadcast_logical_xor": torch.logical_xor, "logical_not": torch.logical_not,
     "_mod": modulo, "_hypot": torch.hypot, "argmax_channel": lambda x: x.argmax(1).double()}
 ORACLES |= {name: simple(f) for name, f in FUNCTIONS.items()}
 ORACLES |= {f"broadcast_{name}": simple(lambda a, b, f=f: f(a, b).double()) for name, f in COMPARISONS.items()}
 ORACLES |= {"_mod_scalar": scalar(modulo), "_rmod_scalar": scalar(lambda x, s: modulo(s, x)),
-            "_hypot_scalar": scalar(torch.hypot)}
+            "_hypot_scalar": scalar(torch.hypot), "_logical_and_scalar": scalar(torch.logical_and),
+            "_logical_or_scalar": scalar(torch.logical_or), "_logical_xor_scalar": scalar(torch.logical_xor)}
 ORACLES |= {
     "clip": lambda p, x: [x.clamp(p.a_min, p.a_max)],
+    "shape_array": lambda p, x: [torch.tensor(x.shape)],
+    "size_array": lambda p, x: [torch.tensor([x.numel()])],
+    "softmin": lambda p, x: [F.softmin(x / (p.temperature or 1), p.axis)],
+    "diag": lambda p, x: [torch.diag(x, p.k) if x.dim() == 1 else torch.diagonal(x, p.k, p.axis1, p.axis2)],
+    "_fill_nan": lambda p, x: [torch.nan_to_num(x, nan=p.value)],
     "hard_sigmoid": lambda p, x: [(p.alpha * x + p.beta).clamp(0, 1)],
     "smooth_l1": lambda p, x: [F.smooth_l1_loss(x, torch.zeros_like(x), reduction="none", beta=p.scalar ** -2)],
     "broadcast_to": lambda p, x: [x.expand([new or old for new, old in zip(p.shape, x.shape, strict=True)])],
@@ -81,6 +91,11 @@ def argmin(p: Any, x: Tensor) -> list[Tensor]:
 @oracle("gather_nd")
 def gather_nd(p: Any, x: Tensor, ids: Tensor) -> list[Tensor]:
     return [x[tuple(ids.long())]]
+
+
+@oracle("scatter_nd")
+def scatter_nd(p: Any, x: Tensor, ids: Tensor) -> list[Tensor]:
+    return [torch.zeros(p.shape, dtype=x.dtype).index_put(tuple(ids.long()), x, accumulate=True)]
 
 
 @oracle("squeeze")

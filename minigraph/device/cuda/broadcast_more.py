@@ -5,7 +5,7 @@ from .broadcast import Broadcast
 from .launch import kernels_for
 
 
-def _define(name: str) -> None:
+def define_broadcast(name: str) -> None:
     """Make broadcast_<name> a Broadcast; operands of one shape take the kernel `<name>_forward_float32`."""
     @kernels_for(f"broadcast_{name}")
     class Defined(Broadcast):
@@ -14,4 +14,4 @@ def _define(name: str) -> None:
 
 for _name in ("power", "maximum", "minimum", "hypot", "mod", "equal", "not_equal", "greater", "greater_equal", "lesser",
               "lesser_equal"):
-    _define(_name)
+    define_broadcast(_name)

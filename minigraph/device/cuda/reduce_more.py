@@ -1,12 +1,16 @@
-"""CUDA forms of products over axes, and their gradient; kernels/reduce_more.cu."""
+"""CUDA forms of products over axes, their gradient, and tensors without their NaN; kernels/reduce_more.cu."""
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
 from .launch import BLOCK, KernelOp, Launch, Operand, dims, flat_grid, int64, kernels_for, pointer
-from .operands import require_float32
+from .operands import require_float32, single
+from .pointwise import define
 from .reduce import ReduceForward, repeated
+
+define("_fill_nan", "fill_nan_forward_float32", lambda p: [single(p.value)])
+define("_fill_nan_backward", "fill_nan_backward_float32")
 
 
 @kernels_for("prod")

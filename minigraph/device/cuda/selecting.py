@@ -1,6 +1,7 @@
-"""CUDA forms of where, argmax and argmin, gather_nd, and gradients; kernels/selecting.cu and indexing.cu.
+"""CUDA forms of where, argmax and argmin, gather_nd, scatter_nd and gradients; kernels/selecting.cu and indexing.cu.
 
-Where gather_nd raises on the CPU for an index out of range, it gathers 0 here and gives no gradient.
+Where gather_nd raises on the CPU for an index out of range, it gathers 0 here and gives no gradient; scatter_nd leaves
+the row out.
 """
 from __future__ import annotations
 
@@ -149,14 +150,25 @@ class GatherNdBackward(Gather):
 
     def launches(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand],
                  work: int) -> Sequence[Launch]:
-        grad, indices, _ = ins
-        require_float32("_gather_nd_backward", [grad, *outs])
-        (out,) = outs
-        if out.size == 0:
-            return ()
-        axes, places = indices.shape[0], _places(indices)
-        rows, width = prod(out.shape[:axes]), prod(out.shape[axes:])
-        args = (pointer(grad), address(work), int32(INT64_KIND), pointer(out), *map(int64, (1, places, rows, width)))
-        blocks = -(-rows // SCAN_CLASSES) * -(-width // SCAN_COLUMNS)
-        scan = Launch("take_backward_scan", flat_grid(blocks * BLOCK), (SCAN_COLUMNS, 1, 1), args)
-        return (_numbers("_gather_nd_backward", indices, out.shape, work), scan) if places else (scan,)
+        return _add_rows("_gather_nd_backward", ins[0], ins[1], outs[0], work)
+
+
+@kernels_for("scatter_nd")
+class ScatterNd(Gather):
+    """data's rows added where indices say, in ascending order of position."""
+
+    def launches(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand],
+                 work: int) -> Sequence[Launch]:
+        return _add_rows("scatter_nd", ins[0], ins[1], outs[0], work)
+
+
+def _add_rows(name: str, grad: Operand, indices: Operand, out: Operand, work: int) -> Sequence[Launch]:
+    require_float32(name, [grad, out])
+    if out.size == 0:
+        return ()
+    axes, places = indices.shape[0], _places(indices)
+    rows, width = prod(out.shape[:axes]), prod(out.shape[axes:])
+    args = (pointer(grad), address(work), int32(INT64_KIND), pointer(out), *map(int64, (1, places, rows, width)))
+    blocks = -(-rows // SCAN_CLASSES) * -(-width // SCAN_COLUMNS)
+    scan = Launch("take_backward_scan", flat_grid(blocks * BLOCK), (SCAN_COLUMNS, 1, 1), args)
+    return (_numbers(name, indices, out.shape, work), scan) if places else (scan,)
