@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Builder, Entry, PartialShape, Shape
+from ..base import Builder, Entry, MXNetError, PartialShape, Shape
 from .elemwise import only
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
@@ -35,11 +35,21 @@ class RnnParams:
     bidirectional: bool = param(False, "bool", "whether a second cell reads each sequence backwards")
     p: float = param(0.0, "float", "probability of zeroing what a layer hands to the next, in training")
     state_outputs: bool = param(False, "bool", "whether the last states are outputs too")
+    use_sequence_length: bool = param(False, "bool", "whether a last input tells the length of each sequence")
+    projection_size: int | None = param(None, "int", "refused, as by MXNet on a CPU")
+    lstm_state_clip_min: float | None = param(None, "float", "refused, as by MXNet on a CPU")
+    lstm_state_clip_max: float | None = param(None, "float", "refused, as by MXNet on a CPU")
+    lstm_state_clip_nan: bool = param(False, "bool", "of no effect without the bounds of clipping")
 
     @property
     def directions(self) -> int:
         """Cells a layer."""
         return 2 if self.bidirectional else 1
+
+    @property
+    def states(self) -> int:
+        """State tensors: 2 for lstm."""
+        return 2 if self.mode == "lstm" else 1
 
 
 def weight_shapes(p: RnnParams, features: int) -> list[Shape]:
@@ -55,37 +65,52 @@ def weight_shapes(p: RnnParams, features: int) -> list[Shape]:
 class Rnn(Op):
     """Recurrent layers over data (time, batch, features), from states (layers x directions, batch, state_size).
 
-    Outputs (time, batch, directions x state_size) and, with state_outputs, the states after the last step.
+    Outputs (time, batch, directions x state_size) and, with state_outputs, the states after the last step. With
+    use_sequence_length an input (batch,) tells how many steps of each sequence count: outputs past its end are 0, the
+    last states are those at its end, and the second direction begins there.
     """
 
     name = "RNN"
     Params = RnnParams
 
     def inputs(self, p: RnnParams) -> tuple[str, ...]:
-        return ("data", "parameters", "state", *(("state_cell",) if p.mode == "lstm" else ()))
+        return ("data", "parameters", *("state", "state_cell")[:p.states],
+                *(("sequence_length",) if p.use_sequence_length else ()))
 
     def outputs(self, p: RnnParams) -> tuple[str, ...]:
         if not p.state_outputs:
             return ("output",)
-        return ("output", "state", *(("state_cell",) if p.mode == "lstm" else ()))
+        return ("output", *("state", "state_cell")[:p.states])
+
+    def infer_dtype(self, p: RnnParams, ins: list[np.dtype | None], outs: list[np.dtype | None],
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        tensors, rest = ins[:2 + p.states], ins[2 + p.states:]
+        tensors, outs = super().infer_dtype(p, tensors, outs)
+        return [*tensors, *(t or tensors[0] for t in rest)], outs
 
     def infer_shape(self, p: RnnParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         if min(p.state_size, p.num_layers) < 1 or not 0 <= p.p < 1:
             raise ShapeError(f"RNN: state_size {p.state_size} and num_layers {p.num_layers} must be at least 1, and "
                              f"p={p.p} in [0, 1)")
+        for name in ("projection_size", "lstm_state_clip_min", "lstm_state_clip_max"):
+            if getattr(p, name) is not None:
+                raise MXNetError(f"RNN: {name}={getattr(p, name)} is not supported, as by MXNet on a CPU; leave it out")
         data = merge_shapes(ins[0], None if ins[2] is None or len(ins[2]) != 3 else (None, ins[2][1], None))
         if data is None:
             return ins, outs
         if len(data) != 3:
             raise ShapeError(f"RNN: data {format_shape(data)} must be (time, batch, features)")
         size = None if data[2] is None else sum(map(prod, weight_shapes(p, data[2])))
-        state = merge_shapes((p.num_layers * p.directions, data[1], p.state_size), *ins[2:], *outs[1:])
+        states, lengths = ins[2:2 + p.states], ins[2 + p.states:]
+        state = merge_shapes((p.num_layers * p.directions, data[1], p.state_size), *states, *outs[1:])
         out = merge_shapes((*data[:2], p.directions * p.state_size), outs[0])
-        return [data, merge_shapes(ins[1], (size,)), *[state] * (len(ins) - 2)], [out, *[state] * (len(outs) - 1)]
+        return ([data, merge_shapes(ins[1], (size,)), *[state] * p.states,
+                 *(merge_shapes(each, (data[1],)) for each in lengths)], [out, *[state] * (len(outs) - 1)])
 
     def expand(self, b: Builder, p: RnnParams, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
-        data, parameters, *states = ins
+        data, parameters, *states = ins[:2 + p.states]
+        lengths = ins[2 + p.states:]
         features = b.shape(data)[2]
         pieces = b.node("_rnn_parameters", [parameters], state_size=p.state_size, num_layers=p.num_layers,
                         mode=p.mode, bidirectional=p.bidirectional, features=features)
@@ -99,7 +124,8 @@ class Rnn(Op):
             for direction in range(p.directions):
                 cell = layer * p.directions + direction
                 weights = [pieces[2 * cell], pieces[2 * cell + 1], *pieces[count + 2 * cell:count + 2 * cell + 2]]
-                out, last = _unroll(b, p, data, weights, [first[cell] for first in firsts], direction == 1)
+                first = [each[cell] for each in firsts]
+                out, last = _direction(b, p, data, weights, first, direction == 1, lengths)
                 outputs.append(out)
                 lasts.append(last)
             data = outputs[0] if len(outputs) == 1 else only(b.node("Concat", outputs, num_args=2, dim=2))
@@ -125,22 +151,51 @@ def _parts(b: Builder, entry: Entry) -> tuple[Entry, ...]:
     return b.node("SliceChannel", [entry], num_outputs=b.shape(entry)[0], axis=0, squeeze_axis=True)
 
 
+def _direction(b: Builder, p: RnnParams, data: Entry, weights: Sequence[Entry], states: list[Entry], backwards: bool,
+               lengths: Sequence[Entry]) -> tuple[Entry, list[Entry]]:
+    """(outputs of a cell in the order of time, its last states).
+
+    Sequences of several lengths are reversed each about its own end before the steps, and back after them.
+    """
+    turn = backwards and bool(lengths)
+    if turn:
+        data = _of_sequences(b, "SequenceReverse", data, lengths)
+    steps = _unroll(b, p, data, weights, states, backwards and not turn)
+    outputs = [step[0] for step in steps]
+    if backwards and not turn:
+        outputs.reverse()
+    out = _stacked(b, outputs)
+    if not lengths:
+        return out, steps[-1]
+    last = [_of_sequences(b, "SequenceLast", out if k == 0 else _stacked(b, [step[k] for step in steps]), lengths)
+            for k in range(p.states)] if p.state_outputs else []
+    out = _of_sequences(b, "SequenceMask", out, lengths)
+    return _of_sequences(b, "SequenceReverse", out, lengths) if turn else out, last
+
+
+def _of_sequences(b: Builder, op: str, data: Entry, lengths: Sequence[Entry]) -> Entry:
+    return only(b.node(op, [data, *lengths], use_sequence_length=True, axis=0,
+                       **({"value": 0.0} if op == "SequenceMask" else {})))
+
+
+def _stacked(b: Builder, steps: Sequence[Entry]) -> Entry:
+    return only(b.node("stack", steps, num_args=len(steps), axis=0))
+
+
 def _unroll(b: Builder, p: RnnParams, data: Entry, weights: Sequence[Entry], states: list[Entry],
-            backwards: bool) -> tuple[Entry, list[Entry]]:
-    """(outputs of a cell in the order of time, its last states); all steps' inputs are multiplied at once."""
+            backwards: bool) -> list[list[Entry]]:
+    """The states after each step, in the order of the steps; all steps' inputs are multiplied at once."""
     input_weight, state_weight, input_bias, state_bias = weights
     rows = GATES[p.mode] * p.state_size
     gates = _parts(b, only(b.node("FullyConnected", [data, input_weight, input_bias], num_hidden=rows, no_bias=False,
                                   flatten=False)))
-    outputs = []
+    steps = []
     for gate in gates[::-1] if backwards else gates:
         moved = only(b.node("FullyConnected", [states[0], state_weight, state_bias], num_hidden=rows, no_bias=False,
                             flatten=True))
         states = _STEPS[p.mode](b, gate, moved, states)
-        outputs.append(states[0])
-    if backwards:
-        outputs.reverse()
-    return only(b.node("stack", outputs, num_args=len(outputs), axis=0)), states
+        steps.append(states)
+    return steps
 
 
 def _act(b: Builder, kind: str, entry: Entry) -> Entry:

@@ -187,6 +187,49 @@ def test_an_lstm_learns_to_remember_the_first_element():
     assert (out.argmax(1) == data[0, :, 0]).mean() > 0.95
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("mode", ["rnn_tanh", "gru", "lstm"])
+def test_sequences_of_several_lengths_are_those_of_pytorchs_packed_ones(mode, bidirectional):
+    torch = pytest.importorskip("torch")
+    lengths, layers, size = [4, 1, 3], 2, 3
+    symbol = mx.sym.RNN(mx.sym.Variable("x"), state_size=size, num_layers=layers, mode=mode, state_outputs=True,
+                        bidirectional=bidirectional, use_sequence_length=True, name="rnn")
+    assert symbol.list_arguments()[-1] == "rnn_sequence_length"
+    executor = symbol.simple_bind(mx.cpu(), x=(4, 3, 2), type_dict={"x": np.float64}, poison=True,
+                                  grad_req={"x": "write", "rnn_parameters": "write"})
+    rng = np.random.default_rng(1)
+    for name, array in executor.arg_dict.items():
+        array[:] = lengths if name == "rnn_sequence_length" else rng.uniform(-1, 1, array.shape)
+    value = {name: torch.tensor(array.asnumpy(), requires_grad=True) for name, array in executor.arg_dict.items()}
+    shapes = weight_shapes(RnnParams(size, layers, mode, bidirectional), 2)
+    pieces = torch.split(value["rnn_parameters"], [int(np.prod(shape)) for shape in shapes])
+    peer = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}.get(mode, torch.nn.RNN)(
+        2, size, layers, bidirectional=bidirectional, dtype=torch.float64)
+    ends = [f"l{layer}{end}" for layer in range(layers) for end in ("", "_reverse")[:1 + bidirectional]]
+    order = [f"{word}_{which}_{end}" for word in ("weight", "bias") for end in ends for which in ("ih", "hh")]
+    weights = {name: piece.reshape(shape) for name, piece, shape in zip(order, pieces, shapes, strict=True)}
+    packed = torch.nn.utils.rnn.pack_padded_sequence(value["x"], torch.tensor(lengths), enforce_sorted=False)
+    states = value["rnn_state"], *((value["rnn_state_cell"],) if mode == "lstm" else ())
+    out, last = torch.func.functional_call(peer, weights, (packed, states if mode == "lstm" else states[0]))
+    expected = [torch.nn.utils.rnn.pad_packed_sequence(out)[0], *(last if mode == "lstm" else (last,))]
+    found = executor.forward(is_train=True)
+    heads = [rng.uniform(-1, 1, each.shape) for each in found]
+    executor.backward(heads)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours.asnumpy(), theirs.detach(), rtol=1e-9, atol=1e-12)
+    sum((each * torch.tensor(head)).sum() for each, head in zip(expected, heads, strict=True)).backward()
+    for name in ("x", "rnn_parameters"):
+        np.testing.assert_allclose(executor.grad_dict[name].asnumpy(), value[name].grad, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name, value", [("projection_size", 2), ("lstm_state_clip_min", -1.0),
+                                         ("lstm_state_clip_max", 1.0)])
+def test_what_mxnet_refuses_on_a_cpu_is_refused_by_name(name, value):
+    symbol = mx.sym.RNN(mx.sym.Variable("x"), state_size=4, num_layers=1, mode="lstm", **{name: value})
+    with pytest.raises(MXNetError, match=f"RNN: {name}={value} is not supported"):
+        symbol.infer_shape(x=(3, 2, 4))
+
+
 # -- memory --------------------------------------------------------------------------------------------------
 def wide_network():
     """Layers of the wider set one after the other, to scores of an SVM."""
