@@ -62,11 +62,14 @@ class Recomputation:
         self.dropped: set[Entry] = set()
         self.steps: list[tuple[str, int]] = []
         self.before = self._checkpoints_before()
+        self.position = 0
+        """The position in `order` that the schedule has come to."""
 
     def schedule(self) -> Schedule:
         """The schedule."""
         last = self._last_forward_use()
         for t, node in enumerate(self.order):
+            self.position = t
             if t >= self.backward_start:
                 self._provide(read_roots(self.graph, node))
             self.steps.append((RUN, node))

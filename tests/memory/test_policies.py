@@ -80,7 +80,7 @@ def test_depths_that_do_not_divide_cost_no_jump(length: int) -> None:
 
 RECOMPUTING = ("auto", "sublinear")
 SWAPPING = ("vdnn", "vdnn_all", "vdnn_conv")
-BOTH = ("superneurons",)
+BOTH = ("superneurons", "capuchin")
 """Policies that recompute, and with host memory swap too."""
 
 

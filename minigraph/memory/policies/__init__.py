@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .auto import auto
+from .capuchin import capuchin
 from .problem import Candidate, Evaluation, Policy, Problem, judge
 from .sublinear import sublinear
 from .superneurons import superneurons
@@ -21,7 +22,8 @@ class Strategy:
 POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest"), "sublinear": Strategy(sublinear, "lowest"),
                                 "vdnn": Strategy(vdnn, "lowest"), "vdnn_all": Strategy(vdnn_all, "lowest"),
                                 "vdnn_conv": Strategy(vdnn_conv, "lowest"),
-                                "superneurons": Strategy(superneurons, "lowest")}
+                                "superneurons": Strategy(superneurons, "lowest"),
+                                "capuchin": Strategy(capuchin, "lowest")}
 """Every policy by the name that `memory=` takes."""
 
 __all__ = ["POLICIES", "Candidate", "Evaluation", "Policy", "Problem", "Strategy", "judge"]

@@ -159,20 +159,36 @@ class QuickCount:
         return compute
 
     def _host_bytes(self, schedule: Schedule) -> int:
-        """The most bytes that are away at one step, counting each from its way out until a reader has met it again."""
+        """The most bytes that are away at one step, counting each from its way out until a reader has met it again for
+        the last time."""
+        again = _returns(schedule)
         held = most = 0
         back: set[Entry] = set()
-        for kind, operand in schedule.steps:
+        for k, (kind, operand) in enumerate(schedule.steps):
             if kind == OUT:
                 held += self.size[operand]
                 most = max(most, held)
-            elif kind == IN:
+            elif kind == IN and k not in again:
                 back.add(operand)
             elif kind == RUN and back:
                 for entry in back.intersection(self.nodes[operand].reads):
                     back.discard(entry)
                     held -= self.size[entry]
         return most
+
+
+def _returns(schedule: Schedule) -> set[int]:
+    """The positions of copies back whose value is copied back again without having been copied out anew."""
+    found: set[int] = set()
+    latest: dict[Entry, int] = {}
+    for k, (kind, operand) in enumerate(schedule.steps):
+        if kind == IN:
+            if operand in latest:
+                found.add(latest[operand])
+            latest[operand] = k
+        elif kind == OUT:
+            latest.pop(operand, None)
+    return found
 
 
 def _node(graph: Graph, i: int, size: Sequence[int], scratch_bytes: int) -> _Node:

@@ -12,14 +12,11 @@ planning over the accesses of the schedule, for several sizes; a plan takes the 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import pairwise
-
-import numpy as np
 
 from ...base import Entry
 from ..schedule import RUN, Recomputation, Schedule, from_order, read_roots
+from .cache import Cache, capacities
 from .problem import Candidate, Problem, judge
 from .swapping import Trip, backward_begin, carry, start_seconds, uses
 
@@ -38,7 +35,7 @@ def _schedules(problem: Problem) -> Iterator[Schedule]:
         yield base
         if problem.host_budget_bytes:
             yield offloaded(problem, base)
-            yield from (cached(problem, base, size) for size in _cache_sizes(problem, base))
+            yield from (cached(problem, base, size) for size in capacities(problem, base, CACHES))
 
 
 # -- recomputation -------------------------------------------------------------------------------------------
@@ -144,90 +141,7 @@ def offloaded(problem: Problem, schedule: Schedule) -> Schedule:
 
 def cached(problem: Problem, schedule: Schedule, capacity_bytes: int) -> Schedule:
     """The tensor cache: where more than `capacity_bytes` would live, the values used least recently are evicted."""
-    return carry(schedule, _Cache(problem, schedule, capacity_bytes).play())
-
-
-class _Cache:
-    """An LRU list of values on the device, played over the known accesses of a schedule.
-
-    An evicted value is fetched at the last costly layer before its next access if there is room then, else at that
-    access. What the step at hand uses is locked, and so is what was fetched until it is used.
-    """
-
-    def __init__(self, problem: Problem, schedule: Schedule, capacity_bytes: int) -> None:
-        self.size = problem.size_bytes
-        self.capacity_bytes = capacity_bytes
-        self.live = problem.live(schedule).tolist()
-        self.uses = uses(problem, schedule)
-        self.layers = _costly_layers(problem, schedule)
-        self.recent: OrderedDict[Entry, int] = OrderedDict()
-        """Values on the device that will be used again, the least recently used one first, with their last use."""
-        self.away: dict[Entry, tuple[int, int]] = {}
-        """Evicted values: the step after which each was copied out, and that before which it was released."""
-        self.away_bytes = 0
-        self.trips: list[Trip] = []
-
-    def play(self) -> list[Trip]:
-        """The trips of all evicted values, in the order of their return."""
-        used_at: dict[int, list[Entry]] = {}
-        for entry, steps in self.uses.items():
-            for t in steps:
-                used_at.setdefault(t, []).append(entry)
-        layers = dict(pairwise([*self.layers, len(self.live)]))
-        for t in range(len(self.live)):
-            used = used_at.get(t, ())
-            for entry in used:
-                self._fetch(entry, t)
-            if t in layers:
-                self._prefetch(t, layers[t])
-            self._make_room(t, used)
-            for entry in used:
-                self.recent.pop(entry, None)
-                if self.uses[entry][-1] > t:
-                    self.recent[entry] = t
-        return self.trips
-
-    def _fetch(self, entry: Entry, t: int) -> None:
-        if entry in self.away:
-            self.trips.append(Trip(entry, *self.away.pop(entry), t))
-            self.away_bytes -= self.size[entry]
-
-    def _prefetch(self, t: int, until: int) -> None:
-        """Fetch what is used by the step `until`, the first used first, while there is room."""
-        coming = sorted((use, entry) for entry in self.away if (use := self._next_use(entry, t)) <= until)
-        for _, entry in coming:
-            if self.live[t] - self.away_bytes + self.size[entry] > self.capacity_bytes:
-                return
-            self._fetch(entry, t)
-
-    def _make_room(self, t: int, locked: Collection[Entry]) -> None:
-        for entry in list(self.recent) if self._over(t) else ():
-            if not self._over(t):
-                return
-            if entry not in locked:
-                self.away[entry] = (self.recent.pop(entry), t)
-                self.away_bytes += self.size[entry]
-
-    def _over(self, t: int) -> bool:
-        return self.live[t] - self.away_bytes > self.capacity_bytes
-
-    def _next_use(self, entry: Entry, t: int) -> int:
-        steps = self.uses[entry]
-        return steps[bisect_left(steps, t)]
-
-
-def _cache_sizes(problem: Problem, schedule: Schedule) -> list[int]:
-    """Geometric steps from just below the schedule's peak to what stays when all that is not in use is away."""
-    live = problem.live(schedule)
-    away = np.zeros(len(live) + 1, dtype=np.int64)
-    for entry, steps in uses(problem, schedule).items():
-        for before, after in pairwise(steps):
-            away[before + 1] += problem.size_bytes[entry]
-            away[after] -= problem.size_bytes[entry]
-    highest, lowest = int(live.max()), int((live - np.cumsum(away)[:-1]).max())
-    if lowest >= highest:
-        return []
-    return [int(highest * (lowest / highest) ** (k / CACHES)) for k in range(1, CACHES + 1)]
+    return carry(schedule, Cache(problem, schedule, capacity_bytes, _costly_layers(problem, schedule)).play())
 
 
 def _costly_layers(problem: Problem, schedule: Schedule) -> list[int]:

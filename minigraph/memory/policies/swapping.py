@@ -28,10 +28,11 @@ class Absence:
 @dataclass(frozen=True)
 class Trip:
     """A value's way to host memory and back, in positions of a schedule: the copy out begins after the step `out`, its
-    source is released before the step `release`, and the copy back begins before the step `issue`."""
+    source is released before the step `release`, and the copy back begins before the step `issue`. Without `out` the
+    copy of an earlier trip is still in host memory."""
 
     entry: Entry
-    out: int
+    out: int | None
     release: int
     issue: int
 
@@ -42,7 +43,8 @@ def carry(schedule: Schedule, trips: Sequence[Trip]) -> Schedule:
     before: dict[int, list[tuple[str, Entry]]] = {}
     after: dict[int, list[tuple[str, Entry]]] = {}
     for trip in trips:
-        after.setdefault(trip.out, []).append((OUT, trip.entry))
+        if trip.out is not None:
+            after.setdefault(trip.out, []).append((OUT, trip.entry))
         before.setdefault(trip.release, []).append((DROP, trip.entry))
     for trip in trips:
         before.setdefault(trip.issue, []).append((IN, trip.entry))
