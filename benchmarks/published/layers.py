@@ -1,9 +1,13 @@
-"""The networks of SuperNeurons as its released code lists their layers: every copy and every in-place layer is one."""
+"""Networks as lists of layers: those of SuperNeurons as its released code has them, where every copy and every in-place
+layer is one, and those that a symbol consists of."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from minigraph.base import Shape
+from minigraph.base import Entry, MXNetError, Shape
+from minigraph.binding import bind_graph
+from minigraph.graph import Graph
 
 from .rules import Layer
 
@@ -85,3 +89,42 @@ def _bottleneck(stack: Stack, filters: int, stride: int, projected: bool) -> Non
         stack.add("conv", *size)
     stack.join(left, stack.add("bn"))
     stack.add("act")
+
+
+KINDS = {"Convolution": "conv", "FullyConnected": "fc", "BatchNorm": "bn", "Activation": "act", "LRN": "lrn",
+         "Dropout": "drop", "Concat": "concat", "elemwise_add": "join", "SoftmaxOutput": "softmax"}
+"""Kinds of layers by the operator."""
+
+
+def of_symbol(symbol: Any, data: Shape) -> tuple[list[Layer], int]:
+    """The layers of a symbol for a shape of its input `data`, and the bytes of its parameters.
+
+    MXNetError for an operator that is no layer here.
+    """
+    graph = bind_graph(symbol, {"data": data}, {})
+    made: dict[Entry, tuple[int, int]] = {graph.first[graph.variable("data")]: (-1, 0)}
+    layers: list[Layer] = []
+    for i, op in enumerate(graph.op):
+        sources = tuple(made[e] for e in graph.inputs[i] if e in made)
+        if op is None or not sources:
+            continue
+        if op.view(graph.params[i]):
+            made[graph.first[i]] = sources[0]
+            continue
+        shape = graph.type_of(graph.first[i]).shape
+        layers.append(Layer(graph.name[i], _kind(op.name, graph.params[i]), sources, shape))
+        made[graph.first[i]] = (len(layers) - 1, 0)
+    return layers, _parameter_bytes(graph)
+
+
+def _kind(op: str, params: Any) -> str:
+    if op == "Pooling":
+        return "pool" if params.pool_type == "max" else "mean"
+    if op not in KINDS:
+        raise MXNetError(f"the layers of published systems have no {op}; known are Pooling, {', '.join(KINDS)}")
+    return KINDS[op]
+
+
+def _parameter_bytes(graph: Graph) -> int:
+    return sum(graph.type_of(graph.first[i]).nbytes for i in graph.variables()
+               if graph.variable_class[i] != "auxiliary" and graph.name[i] not in ("data", "softmax_label"))

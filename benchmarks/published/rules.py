@@ -34,13 +34,15 @@ class Rule:
 
     `reads` are what its backward part reads besides the gradient that arrives: INPUT, OUTPUT, in this order. `over` is
     what the gradient of its (first) input is written over: GRADIENT, the one that arrives; OUTPUT, if that is read; or
-    None for bytes of its own. `costly` layers are checkpoints. A `loss` has no gradient arriving.
+    None for bytes of its own. `costly` layers are checkpoints. A `loss` has no gradient arriving. With `inplace` the
+    output is written over the (first) input, if nobody else reads that.
     """
 
     reads: tuple[str, ...] = ()
     over: str | None = None
     costly: bool = False
     loss: bool = False
+    inplace: bool = False
 
 
 SUPERNEURONS: Mapping[str, Rule] = {
@@ -51,6 +53,14 @@ SUPERNEURONS: Mapping[str, Rule] = {
 """The released code of SuperNeurons (linnanwang/superneurons-release): activations, normalisations across channels and
 the softmax write their gradient over one that is there; a fork copies its input for each reader and adds the
 gradients into the first; a join passes its gradient on, with a copy for the second input."""
+
+TENSORFLOW: Mapping[str, Rule] = {
+    "conv": Rule((INPUT,), costly=True), "fc": Rule((INPUT,), costly=True), "bn": Rule((INPUT,)),
+    "act": Rule((OUTPUT,), GRADIENT, inplace=True), "lrn": Rule((INPUT, OUTPUT)), "pool": Rule((INPUT, OUTPUT)),
+    "mean": Rule(), "drop": Rule(), "softmax": Rule((OUTPUT,), OUTPUT, costly=True, loss=True, inplace=True),
+    "concat": Rule(), "join": Rule((), GRADIENT, inplace=True)}
+"""What TensorFlow's gradients read: an activation lies over what it is made of and reads its own output, a
+normalisation reads the convolution before it, and sums and concatenations read nothing."""
 
 
 @dataclass(frozen=True)
@@ -94,15 +104,17 @@ class RuledOp(Op):
 
 
 def training_graph(layers: Sequence[Layer], rules: Mapping[str, Rule], data: Shape) -> Graph:
-    """Forward and backward of all layers; node k + 1 is layer k forward, and backward runs in reverse."""
+    """Forward and backward of all layers; node k + 1 is layer k forward, and backward runs in reverse. Where a value
+    has several readers its gradients are added in place."""
     graph = Graph()
     kind = np.dtype(np.float32)
     source = graph.append(None, None, "data", (), [(data, kind)], FORWARD)
     graph.variable_class[0] = "parameter"  # is not counted
     made: list[tuple[Entry, ...]] = []
     for layer in layers:
+        rule = rules[layer.kind]
         inputs = tuple(source[0] if k < 0 else made[k][out] for k, out in layer.inputs)
-        op = RuledOp("costly" if rules[layer.kind].costly else "cheap", layer.outputs)
+        op = RuledOp("costly" if rule.costly else "cheap", layer.outputs, ((0, 0),) if rule.inplace else ())
         made.append(graph.append(op, NoParams(), layer.name, inputs, [(layer.shape, kind)] * layer.outputs, FORWARD))
     arrived: dict[Entry, Entry] = {}
     for k in reversed(range(len(layers))):
@@ -121,18 +133,23 @@ def _append_backward(graph: Graph, layer: Layer, rule: Rule, k: int, outputs: tu
     types = [(graph.shape[e], graph.dtype[e]) for e in forward]
     made = graph.append(RuledOp("costly", len(forward), over), NoParams(), f"{layer.name} backward", inputs, types,
                         BACKWARD)
-    arrived.update(zip(forward, made, strict=True))
+    for entry, gradient in zip(forward, made, strict=True):
+        if entry in arrived:
+            gradient, = graph.append(RuledOp("costly", 1, ((0, 0), (1, 0))), NoParams(), f"{layer.name} sum",
+                                     (arrived[entry], gradient), [(graph.shape[entry], graph.dtype[entry])], BACKWARD)
+        arrived[entry] = gradient
 
 
-def problem_of(graph: Graph, machine: Machine) -> Problem:
+def problem_of(graph: Graph, machine: Machine, with_data: bool = False) -> Problem:
     """What policies are given of a ruled graph, with host memory without end.
 
-    The rules say nothing of time: every node takes a second, so that copies are hidden and only bytes count. Variables
-    do not.
+    The rules say nothing of time: every node takes a second, so that copies are hidden and only bytes count, those of
+    the data only `with_data`.
     """
     order = [i for i, op in enumerate(graph.op) if op is not None]
     backward_start = sum(1 for i in order if graph.phase[i] == FORWARD)
-    size = [0 if graph.op[graph.node_of[e]] is None else graph.type_of(e).nbytes for e in range(graph.num_entries)]
+    size = [graph.type_of(e).nbytes for e in range(graph.num_entries)]
+    size[0] *= with_data
     times = [1.0] * len(graph)
     counter = QuickCount(graph, order, size, [0] * len(graph), times, machine)
 

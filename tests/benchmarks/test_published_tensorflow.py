@@ -1,0 +1,25 @@
+"""One rule of what TensorFlow keeps puts five networks at the same fill of a 16 GB card, and plain plans near it."""
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.published.kept import ROW, kept_bytes, plain_bytes
+
+GIB = 2**30
+DERIVED = {"VGG16": 14.50, "ResNet-50": 14.46, "ResNet-152": 14.42, "InceptionV3": 14.33, "InceptionV4": 14.44}
+"""GiB by another derivation of the same rule, from the published definitions of the networks."""
+
+
+@pytest.mark.parametrize("network", ROW)
+def test_what_tensorflow_keeps_at_its_largest_batch_fills_the_card(network: str) -> None:
+    kept = kept_bytes(ROW[network]) / GIB
+    assert 14.3 <= kept <= 14.5
+    assert kept == pytest.approx(DERIVED[network], abs=0.01)
+
+
+@pytest.mark.parametrize("network", ROW)
+def test_a_plain_plan_takes_what_tensorflow_kept_within_a_few_percent(network: str, record_property) -> None:
+    """It keeps two copies of each parameter, as gradients die in the step, and counts gradients of activations too."""
+    plain, kept = plain_bytes(ROW[network]), kept_bytes(ROW[network])
+    record_property("plain_over_kept", plain / kept)
+    assert 0.97 <= plain / kept <= 1.02
