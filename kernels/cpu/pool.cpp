@@ -181,6 +181,17 @@ void run_tasks(int64_t count, void (*task)(const void *, int64_t), const void *c
     }
 }
 
+int pool_threads() { return wanted_threads.load(); }
+
+float *thread_scratch() {
+    static thread_local float *scratch = nullptr;
+    if (!scratch) {
+        void *memory = nullptr;
+        if (posix_memalign(&memory, 64, SCRATCH_FLOATS * sizeof(float)) == 0) scratch = static_cast<float *>(memory);
+    }
+    return scratch;
+}
+
 // Use so many threads from the next job on, the caller's among them; at least one.
 EXPORT void minigraph_set_threads(int threads) {
     wanted_threads.store(threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads);

@@ -10,3 +10,11 @@ void run_tasks(int64_t count, void (*task)(const void *context, int64_t index), 
 template <class Body> void parallel(int64_t count, const Body &body) {
     run_tasks(count, [](const void *context, int64_t index) { (*static_cast<const Body *>(context))(index); }, &body);
 }
+
+// Threads that tasks may run on: for choosing how finely to cut work whose results do not depend on the cuts.
+int pool_threads();
+
+// This thread's scratch of SCRATCH_FLOATS, aligned to 64 bytes; what it holds does not outlive a task. Null without
+// memory.
+constexpr int64_t SCRATCH_FLOATS = 192 << 10;
+float *thread_scratch();

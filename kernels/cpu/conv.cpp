@@ -1,0 +1,282 @@
+// Direct convolution over two spatial axes into nChw16c, from nChw16c or from a plain tensor of few channels.
+//
+//   convolution_pack   weight (O, I, R, S), or any part of its taps in either direction, as one stream of vectors
+//   convolution        y (+)= bias + sum over input channels and taps; perhaps relu
+//
+// The data gradient is the same computation with output and input channels exchanged and the taps in reverse order; with
+// a stride, one for each phase of the stride, over the taps that reach it.
+//
+// Each output is one chain of multiply-adds in a fixed order (bias, then input blocks, taps, channels), so neither tiles
+// nor tasks nor threads change a bit. Padding lanes of y are zero. 2 * R * S * I FLOPs an output; patches of padded input
+// are copied to a scratch of the thread.
+#include "conv.h"
+
+#include "kernel.h"
+#include "pool.h"
+
+namespace {
+
+struct ClearArgs {
+    float *y;
+    int64_t size;
+};
+
+// Zeros, for outputs that no tap reaches.
+void convolution_clear(const ClearArgs &a) {
+    constexpr int64_t BLOCK = 1 << 16;
+    parallel(ceil_div(a.size, BLOCK), [&](int64_t block) {
+        memset(a.y + block * BLOCK, 0, min(BLOCK, a.size - block * BLOCK) * sizeof(float));
+    });
+}
+
+struct PadArgs {
+    const float *bias;
+    float *padded;
+    int64_t size;
+};
+
+// The bias with zeros up to a whole block.
+void convolution_pad(const PadArgs &a) {
+    memset(a.padded, 0, ceil_div(a.size, LANES) * LANES * sizeof(float));
+    memcpy(a.padded, a.bias, a.size * sizeof(float));
+}
+
+struct PackArgs {
+    const float *weight;
+    float *packed;  // (group, out block, in block, row, column, in lane, 16 out lanes)
+    int64_t groups, outs, ins;                // channels of a group
+    int64_t group_step, out_step, in_step;    // distances in floats in the weight
+    int64_t row_first, row_step, rows;        // taps in the order of the stream: first, step, count, in floats
+    int64_t column_first, column_step, columns;
+    int64_t in_lanes;                         // lanes of an input block that the stream holds
+    int64_t small;                            // 0, or channels of the small groups, of which a group here is 16 / small
+};
+
+// Out lanes of one (out block, in block), for small groups zero off the diagonal.
+void pack_block(const PackArgs &a, const float *from, int64_t out, int64_t in, float *to) {
+    const int64_t outs = a.outs - out < LANES ? a.outs - out : LANES;
+    const int64_t ins = a.ins - in < a.in_lanes ? a.ins - in : a.in_lanes;
+    const int64_t small = a.small ? a.small : INT64_MAX;
+    // Of small groups the step between input channels repeats; which side that is shows in the steps.
+    const int64_t out_wrap = a.out_step < a.in_step ? small : INT64_MAX;
+    const int64_t in_wrap = a.out_step < a.in_step ? INT64_MAX : small;
+    memset(to, 0, a.rows * a.columns * a.in_lanes * LANES * sizeof(float));
+    for (int64_t o = 0; o < outs; o++) {
+        const float *line = from + (out + o) % out_wrap * a.out_step;
+        for (int64_t i = 0; i < ins; i++) {
+            if (o / small != i / small) continue;
+            const float *taps = line + (in + i) % in_wrap * a.in_step + a.row_first + a.column_first;
+            for (int64_t r = 0; r < a.rows; r++)
+                for (int64_t s = 0; s < a.columns; s++)
+                    to[((r * a.columns + s) * a.in_lanes + i) * LANES + o] = taps[r * a.row_step + s * a.column_step];
+        }
+    }
+}
+
+void convolution_pack(const PackArgs &a) {
+    const int64_t out_blocks = (a.outs + LANES - 1) / LANES, in_blocks = (a.ins + a.in_lanes - 1) / a.in_lanes;
+    const int64_t size = a.rows * a.columns * a.in_lanes * LANES;
+    parallel(a.groups * out_blocks, [&](int64_t task) {
+        const float *from = a.weight + task / out_blocks * a.group_step;
+        for (int64_t block = 0; block < in_blocks; block++)
+            pack_block(a, from, task % out_blocks * LANES, block * a.in_lanes,
+                       a.packed + (task * in_blocks + block) * size);
+    });
+}
+
+struct ConvolutionArgs {
+    const float *x, *packed, *bias;           // bias: null, or padded to whole blocks of all groups
+    float *y;
+    int64_t images, groups;
+    int64_t plain;                            // whether x is a plain tensor (of one group)
+    int64_t in_lanes, in_blocks;              // lanes that a block uses, blocks of a group
+    int64_t height, width;                    // of x
+    int64_t outs, out_blocks;                 // channels of all groups, blocks of a group
+    int64_t out_height, out_width;            // of y
+    int64_t row_phase, row_step, rows;        // the rows of y that are computed: first, step, count
+    int64_t column_phase, column_step, columns;
+    int64_t row_stride, column_stride;        // steps in x from one of them to the next
+    int64_t tap_row, tap_row_step, tap_rows;  // taps, from there
+    int64_t tap_column, tap_column_step, tap_columns;
+    int64_t load, relu;                       // whether sums go on from y; whether relu follows
+};
+
+constexpr int64_t WEIGHT_FLOATS = 40 << 10;  // weights of a pass: they stay in a second-level cache
+constexpr int64_t OUT_FLOATS = 128 << 10;    // outputs that several passes go over
+
+// How one convolution is cut, from its sizes.
+struct Cut {
+    const ConvolutionArgs &a;
+    int64_t lanes;                       // floats of an input pixel
+    int64_t run, tap_count;
+    int64_t blocks, pass;                // output blocks of a tile, input blocks of a pass
+    bool padded, two_rows;
+    int64_t band_rows, band_columns;     // outputs of a task
+    int64_t row_bands, column_bands, splits, split_blocks;
+
+    explicit Cut(const ConvolutionArgs &args) : a(args) {
+        lanes = a.plain ? a.in_lanes : LANES;
+        const bool runs = a.tap_column_step == 1 && (a.plain || a.in_lanes == LANES);
+        run = runs ? a.tap_columns * lanes : a.in_lanes;
+        tap_count = runs ? a.tap_rows : a.tap_rows * a.tap_columns;
+        blocks = MOST_BLOCKS > 1 && a.out_blocks > 1 ? 2 : 1;
+        padded = a.plain || a.tap_row < 0 || a.tap_column < 0 || last_row() >= a.height || last_column() >= a.width;
+        two_rows = blocks == 2 && a.columns <= WIDEST_IN_TWO_ROWS && a.rows > 1;
+        pass = max(1, min(a.in_blocks, WEIGHT_FLOATS / (blocks * run * tap_count * LANES)));
+        choose_band();
+        choose_tasks();
+    }
+
+    int64_t last_row() const { return (a.rows - 1) * a.row_stride + a.tap_row + (a.tap_rows - 1) * a.tap_row_step; }
+    int64_t last_column() const {
+        return (a.columns - 1) * a.column_stride + a.tap_column + (a.tap_columns - 1) * a.tap_column_step;
+    }
+    int64_t patch_rows(int64_t rows) const {
+        return (rows - 1) * a.row_stride + (a.tap_rows - 1) * a.tap_row_step + 1;
+    }
+    int64_t patch_columns(int64_t columns) const {
+        return (columns - 1) * a.column_stride + (a.tap_columns - 1) * a.tap_column_step + 1;
+    }
+    bool fits(int64_t rows, int64_t columns) const {
+        if (pass * patch_rows(rows) * patch_columns(columns) * lanes > SCRATCH_FLOATS) return false;
+        return pass == a.in_blocks || a.out_blocks * rows * columns * LANES <= OUT_FLOATS;
+    }
+
+    // The largest band that fits: fewer rows, then fewer columns, then fewer input blocks a pass.
+    void choose_band() {
+        band_rows = a.rows, band_columns = a.columns;
+        while (!fits(band_rows, band_columns) && band_rows > 1) band_rows = (band_rows + 1) / 2;
+        while (!fits(band_rows, band_columns) && band_columns > WIDEST[blocks]) band_columns = (band_columns + 1) / 2;
+        while (!fits(band_rows, band_columns) && pass > 1) pass = (pass + 1) / 2;
+    }
+
+    void choose_tasks() {
+        const int64_t wanted = pool_threads() > 1 ? 4 * pool_threads() : 1;
+        const auto tasks = [&] {
+            return a.images * a.groups * ceil_div(a.rows, band_rows) * ceil_div(a.columns, band_columns);
+        };
+        while (tasks() < wanted && band_rows > 4) band_rows = (band_rows + 1) / 2;
+        if (a.rows == 1)
+            while (tasks() < wanted && band_columns > 4 * WIDEST[blocks]) band_columns = (band_columns + 1) / 2;
+        row_bands = ceil_div(a.rows, band_rows);
+        column_bands = ceil_div(a.columns, band_columns);
+        const int64_t tiles = ceil_div(a.out_blocks, blocks);
+        splits = max(1, min(tiles, wanted / max(1, tasks())));
+        split_blocks = ceil_div(tiles, splits) * blocks;
+        splits = ceil_div(a.out_blocks, split_blocks);
+    }
+};
+
+// One band of one image and group, for some of its output blocks.
+struct Band {
+    const Cut &cut;
+    const ConvolutionArgs &a;
+    int64_t image, group, row, column, rows, columns, first_block, last_block;
+    int64_t taps[MAX_TAPS];
+    // Where the pass's input lies.
+    const float *x;
+    int64_t x_row, x_block;
+
+    Band(const Cut &c, int64_t task) : cut(c), a(c.a) {
+        first_block = task % c.splits * c.split_blocks, task /= c.splits;
+        last_block = min(first_block + c.split_blocks, a.out_blocks);
+        column = task % c.column_bands * c.band_columns, task /= c.column_bands;
+        columns = min(c.band_columns, a.columns - column);
+        row = task % c.row_bands * c.band_rows, task /= c.row_bands;
+        rows = min(c.band_rows, a.rows - row);
+        group = task % a.groups, image = task / a.groups;
+    }
+
+    void compute() {
+        for (int64_t block = 0; block < a.in_blocks; block += cut.pass) {
+            const int64_t count = min(cut.pass, a.in_blocks - block);
+            place_input(block, count);
+            for (int64_t out = first_block; out < last_block; out += cut.blocks)
+                compute_blocks(block, count, out, min(cut.blocks, last_block - out));
+        }
+        clear_padding();
+    }
+
+    // The input of a pass: x itself, or padded patches in scratch.
+    void place_input(int64_t block, int64_t count) {
+        const int64_t plane = a.height * a.width * cut.lanes;
+        const float *from = a.x + ((image * a.groups + group) * a.in_blocks + block) * plane;
+        const int64_t top = row * a.row_stride + a.tap_row, left = column * a.column_stride + a.tap_column;
+        if (!cut.padded) {
+            x = from + (top * a.width + left) * cut.lanes;
+            x_row = a.width * cut.lanes, x_block = plane;
+        } else {
+            const int64_t high = cut.patch_rows(rows), wide = cut.patch_columns(columns);
+            float *patch = thread_scratch();
+            for (int64_t b = 0; b < count; b++)
+                (a.plain ? interleave_patch : copy_patch)(from + b * plane, a.height, a.width, cut.lanes, top, left,
+                                                          high, wide, patch + b * high * wide * cut.lanes);
+            x = patch, x_row = wide * cut.lanes, x_block = high * wide * cut.lanes;
+        }
+        int64_t at = 0;
+        const int64_t each = cut.tap_count / a.tap_rows;
+        for (int64_t r = 0; r < a.tap_rows; r++)
+            for (int64_t s = 0; s < each; s++)
+                taps[at++] = r * a.tap_row_step * x_row + s * a.tap_column_step * cut.lanes;
+    }
+
+    void compute_blocks(int64_t block, int64_t count, int64_t out, int64_t blocks) {
+        const int64_t tap_floats = cut.run * cut.tap_count * LANES, plane = a.out_height * a.out_width * LANES;
+        const int64_t out_block = group * a.out_blocks + out;
+        Tile t;
+        t.x_pixel = a.column_stride * cut.lanes, t.x_row = a.row_stride * x_row, t.x_block = x_block;
+        t.taps = taps, t.tap_count = cut.tap_count, t.run = cut.run, t.in_blocks = count;
+        t.w = a.packed + (out_block * a.in_blocks + block) * tap_floats, t.w_block = a.in_blocks * tap_floats;
+        t.y_pixel = a.column_step * LANES, t.y_row = a.row_step * a.out_width * LANES, t.y_block = plane;
+        t.bias = a.bias ? a.bias + out_block * LANES : nullptr;
+        t.load = a.load || block > 0;
+        t.relu = a.relu && block + count == a.in_blocks;
+        float *y = a.y + (image * a.groups * a.out_blocks + out_block) * plane +
+                   ((a.row_phase + row * a.row_step) * a.out_width + a.column_phase + column * a.column_step) * LANES;
+        compute_rows(t, y, blocks);
+    }
+
+    void compute_rows(Tile &t, float *y, int64_t blocks) {
+        const int64_t tiles = ceil_div(columns, cut.two_rows ? WIDEST_IN_TWO_ROWS : WIDEST[blocks]);
+        const int64_t width = ceil_div(columns, tiles);
+        const int64_t together = cut.two_rows && blocks == 2 ? 2 : 1;
+        for (int64_t r = 0; r < rows;) {
+            const int64_t high = min(together, rows - r);
+            for (int64_t c = 0; c < columns; c += width) {
+                t.x = x + r * t.x_row + c * t.x_pixel;
+                t.y = y + r * t.y_row + c * t.y_pixel;
+                find_tile(high, min(width, columns - c), blocks)(t);
+            }
+            r += high;
+        }
+    }
+
+    // Infinity times a zero weight is NaN, also in lanes beyond the last channel: these are zero whatever came in.
+    void clear_padding() {
+        const int64_t used = a.outs - (group * a.out_blocks + last_block - 1) * LANES;
+        if (used >= LANES) return;
+        float *y = a.y + (image * a.groups * a.out_blocks + group * a.out_blocks + last_block - 1) * a.out_height *
+                             a.out_width * LANES;
+        for (int64_t r = row; r < row + rows; r++)
+            for (int64_t c = column; c < column + columns; c++) {
+                float *pixel = y + ((a.row_phase + r * a.row_step) * a.out_width + a.column_phase +
+                                    c * a.column_step) * LANES;
+                for (int64_t lane = used; lane < LANES; lane++) pixel[lane] = 0;
+            }
+    }
+};
+
+void convolution(const ConvolutionArgs &a) {
+    if (!a.images || !a.rows || !a.columns) return;
+    const Cut cut(a);
+    parallel(a.images * a.groups * cut.row_bands * cut.column_bands * cut.splits, [&](int64_t task) {
+        Band(cut, task).compute();
+    });
+}
+
+}  // namespace
+
+KERNEL(convolution_clear, ClearArgs)
+KERNEL(convolution_pad, PadArgs)
+KERNEL(convolution_pack, PackArgs)
+KERNEL(convolution, ConvolutionArgs)

@@ -1,0 +1,116 @@
+// What the convolution kernels share: the register tile that does all their arithmetic, and copies of padded patches.
+#pragma once
+#include <cstdint>
+
+#include "vector.h"
+
+constexpr int64_t MAX_TAPS = 1024;
+
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// One tile: `pixels` (in one or two rows) times `blocks` of 16 output channels, summed over blocks of input channels and
+// taps. A tap is a run of `run` neighbouring floats of the input: the lanes of one pixel, or of all taps of a kernel row
+// where these are neighbours. Weights are one stream: for each input block, tap and element of the run a vector.
+struct Tile {
+    const float *x;
+    int64_t x_pixel, x_row, x_block;      // distances in floats between output pixels, tile rows and channel blocks
+    const int64_t *taps;                  // where each tap begins, from x
+    int64_t tap_count, run, in_blocks;
+    const float *w;
+    int64_t w_block;                      // between output blocks
+    float *y;
+    int64_t y_pixel, y_row, y_block;
+    const float *bias;                    // starts the sums where `load` is false; may be null
+    bool load;                            // sums go on from y
+    bool relu;
+};
+
+template <int ROWS, int COLUMNS, int BLOCKS> void run_tile(const Tile &t) {
+    constexpr int P = ROWS * COLUMNS;
+    Vec sum[BLOCKS][P];
+    for (int q = 0; q < BLOCKS; q++)
+        for (int p = 0; p < P; p++) {
+            const float *from = t.y + q * t.y_block + (p / COLUMNS) * t.y_row + (p % COLUMNS) * t.y_pixel;
+            sum[q][p] = t.load ? Vec::load(from) : t.bias ? Vec::load(t.bias + q * LANES) : Vec::zero();
+        }
+    const float *w = t.w;
+    const int64_t w_block = t.w_block, x_pixel = t.x_pixel, x_row = t.x_row, run = t.run;
+    for (int64_t block = 0; block < t.in_blocks; block++) {
+        for (int64_t tap = 0; tap < t.tap_count; tap++) {
+            const float *__restrict x = t.x + block * t.x_block + t.taps[tap];
+#pragma GCC unroll 2
+            for (int64_t i = 0; i < run; i++) {
+                Vec weight[BLOCKS];
+#pragma GCC unroll 8
+                for (int q = 0; q < BLOCKS; q++) weight[q] = Vec::load(w + q * w_block);
+#pragma GCC unroll 32
+                for (int p = 0; p < P; p++) {
+                    const float value = x[(p / COLUMNS) * x_row + (p % COLUMNS) * x_pixel + i];
+#pragma GCC unroll 8
+                    for (int q = 0; q < BLOCKS; q++) sum[q][p].add_product(weight[q], value);
+                }
+                w += LANES;
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int q = 0; q < BLOCKS; q++)
+#pragma GCC unroll 32
+        for (int p = 0; p < P; p++) {
+            float *to = t.y + q * t.y_block + (p / COLUMNS) * t.y_row + (p % COLUMNS) * t.y_pixel;
+            (t.relu ? relu(sum[q][p]) : sum[q][p]).store(to);
+        }
+}
+
+typedef void (*RunTile)(const Tile &);
+
+// The widest tile that the registers hold, by output blocks: sums, one vector of weights a block, one broadcast value.
+#if defined(__AVX512F__)
+constexpr int MOST_BLOCKS = 2, WIDEST[MOST_BLOCKS + 1] = {0, 16, 14};
+constexpr int WIDEST_IN_TWO_ROWS = 7;  // with two blocks
+#elif defined(__AVX__) || defined(__aarch64__)
+constexpr int MOST_BLOCKS = 1, WIDEST[MOST_BLOCKS + 1] = {0, 6};
+constexpr int WIDEST_IN_TWO_ROWS = 0;
+#else
+constexpr int MOST_BLOCKS = 1, WIDEST[MOST_BLOCKS + 1] = {0, 2};
+constexpr int WIDEST_IN_TWO_ROWS = 0;
+#endif
+
+// The function for tiles of so many rows, columns and output blocks, within the limits above.
+RunTile find_tile(int64_t rows, int64_t columns, int64_t blocks);
+
+// Pixels [row, row + rows) x [column, column + columns) of one channel block of `lanes` floats a pixel, zero outside
+// the image of height x width.
+static INLINE void copy_patch(const float *image, int64_t height, int64_t width, int64_t lanes, int64_t row,
+                              int64_t column, int64_t rows, int64_t columns, float *patch) {
+    const int64_t first = column < 0 ? -column : 0;
+    const int64_t last = column + columns > width ? width - column : columns;
+    for (int64_t r = 0; r < rows; r++, patch += columns * lanes) {
+        if (row + r < 0 || row + r >= height || first >= last) {
+            memset(patch, 0, columns * lanes * sizeof(float));
+            continue;
+        }
+        memset(patch, 0, first * lanes * sizeof(float));
+        memcpy(patch + first * lanes, image + ((row + r) * width + column + first) * lanes,
+               (last - first) * lanes * sizeof(float));
+        memset(patch + last * lanes, 0, (columns - last) * lanes * sizeof(float));
+    }
+}
+
+// The same from `channels` planes of a plain tensor, with all channels of a pixel side by side.
+static INLINE void interleave_patch(const float *image, int64_t height, int64_t width, int64_t channels, int64_t row,
+                                    int64_t column, int64_t rows, int64_t columns, float *patch) {
+    const int64_t first = column < 0 ? -column : 0;
+    const int64_t last = column + columns > width ? width - column : columns;
+    for (int64_t r = 0; r < rows; r++, patch += columns * channels) {
+        if (row + r < 0 || row + r >= height || first > 0 || last < columns)
+            memset(patch, 0, columns * channels * sizeof(float));
+        if (row + r < 0 || row + r >= height) continue;
+        for (int64_t c = 0; c < channels; c++) {
+            const float *from = image + (c * height + row + r) * width + column;
+            for (int64_t i = first; i < last; i++) patch[i * channels + c] = from[i];
+        }
+    }
+}

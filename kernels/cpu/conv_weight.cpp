@@ -1,0 +1,237 @@
+// The weight gradient of a convolution over two spatial axes: for each pair of a block of output channels and one of input
+// channels, the sum over images and pixels of input times output gradient, for each tap.
+//
+// A sum is one chain of multiply-adds over the pixels of a chunk of images; the chunks' sums are added in ascending
+// order. The chunk depends on the size of an image alone, so neither the batch's parts nor threads change a bit. Where
+// there are few blocks, chunks are tasks of their own, with partial sums in the workspace.
+#include <utility>
+
+#include "conv.h"
+#include "kernel.h"
+#include "pool.h"
+
+namespace {
+
+struct WeightArgs {
+    const float *x, *grad;
+    float *out;                                // weight gradient (O, I, R, S)
+    float *partial;                            // (chunk, group, out block, in block, tap, in lane, 16), or null
+    int64_t images, chunk, groups;
+    int64_t plain, in_lanes, in_blocks;        // as the convolution has them
+    int64_t height, width;
+    int64_t out_blocks, out_height, out_width;
+    int64_t row_stride, column_stride;
+    int64_t tap_row, tap_row_step, tap_rows;
+    int64_t tap_column, tap_column_step, tap_columns;
+    int64_t outs, ins;                         // channels of a group
+    int64_t group_step, out_step, in_step;     // distances in the weight; taps lie side by side
+    int64_t small;                             // 0, or channels of the small groups, of which a group here is 16 / small
+};
+
+// sums[j] += sum over rows and columns of grad * x[j]
+template <int COUNT>
+void add_products(const float *x, int64_t x_row, int64_t x_pixel, const float *grad, int64_t rows, int64_t columns,
+                  float *sums) {
+    Vec sum[COUNT];
+#pragma GCC unroll 16
+    for (int j = 0; j < COUNT; j++) sum[j] = Vec::load(sums + j * LANES);
+    for (int64_t r = 0; r < rows; r++) {
+        const float *__restrict from = x + r * x_row;
+        for (int64_t c = 0; c < columns; c++, from += x_pixel, grad += LANES) {
+            const Vec g = Vec::load(grad);
+#pragma GCC unroll 16
+            for (int j = 0; j < COUNT; j++) sum[j].add_product(g, from[j]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int j = 0; j < COUNT; j++) sum[j].store(sums + j * LANES);
+}
+
+#if defined(__AVX512F__)
+constexpr int MOST = 16;
+#elif defined(__AVX__) || defined(__aarch64__)
+constexpr int MOST = 6;
+#else
+constexpr int MOST = 2;
+#endif
+
+typedef void (*AddProducts)(const float *, int64_t, int64_t, const float *, int64_t, int64_t, float *);
+
+template <int... COUNTS> AddProducts find_products(int64_t count, std::integer_sequence<int, COUNTS...>) {
+    static const AddProducts table[] = {add_products<COUNTS + 1>...};
+    return table[count - 1];
+}
+
+constexpr int64_t BAND_FLOATS = 6 << 10;    // of input and gradient: they stay in a first-level cache
+constexpr int64_t TILES_FLOATS = 20 << 10;  // sums of a task
+
+// How one weight gradient is cut.
+struct Cut {
+    const WeightArgs &a;
+    int64_t lanes, tile;              // floats of an input pixel; of the sums of two blocks
+    int64_t run, runs;                // neighbouring floats under the taps of a row, and how many such runs a row has
+    int64_t chunks, outs, ins;        // output and input blocks of a task
+    int64_t out_tasks, in_tasks, band_rows, patch_floats;
+    bool padded;
+
+    explicit Cut(const WeightArgs &args) : a(args) {
+        lanes = a.plain ? a.in_lanes : LANES;
+        tile = a.tap_rows * a.tap_columns * a.in_lanes * LANES;
+        const bool one_run = a.tap_column_step == 1 && (a.plain || a.in_lanes == LANES);
+        run = one_run ? a.tap_columns * lanes : a.in_lanes;
+        runs = one_run ? 1 : a.tap_columns;
+        chunks = ceil_div(a.images, a.chunk);
+        const int64_t last_row = (a.out_height - 1) * a.row_stride + a.tap_row + (a.tap_rows - 1) * a.tap_row_step;
+        padded = a.plain || a.tap_row < 0 || a.tap_column < 0 || last_row >= a.height ||
+                 (a.out_width - 1) * a.column_stride + a.tap_column + (a.tap_columns - 1) * a.tap_column_step >= a.width;
+        band_rows = max(1, min(a.out_height, BAND_FLOATS / (a.out_width * (a.row_stride * a.column_stride * lanes + LANES))));
+        patch_floats = padded ? patch_rows(band_rows) * patch_columns() * lanes : 0;
+        choose_tasks();
+    }
+
+    int64_t patch_rows(int64_t rows) const {
+        return (rows - 1) * a.row_stride + (a.tap_rows - 1) * a.tap_row_step + 1;
+    }
+    int64_t patch_columns() const {
+        return (a.out_width - 1) * a.column_stride + (a.tap_columns - 1) * a.tap_column_step + 1;
+    }
+
+    // Sums of several pairs of blocks share what they read, as long as there are tasks for all threads.
+    void choose_tasks() {
+        outs = ins = 1;
+        const int64_t wanted = pool_threads() > 1 ? 4 * pool_threads() : 1;
+        const auto fits = [&](int64_t o, int64_t i) {
+            const int64_t tasks = a.groups * ceil_div(a.out_blocks, o) * ceil_div(a.in_blocks, i);
+            return o * i * tile <= TILES_FLOATS && 2 * o * i * tile + i * patch_floats <= SCRATCH_FLOATS &&
+                   tasks >= wanted;
+        };
+        while (outs < a.out_blocks && outs < 4 && fits(outs + 1, ins)) outs++;
+        while (ins < a.in_blocks && fits(outs, ins + 1)) ins++;
+        out_tasks = ceil_div(a.out_blocks, outs), in_tasks = ceil_div(a.in_blocks, ins);
+    }
+};
+
+// The sums of some pairs of blocks in one group.
+struct Task {
+    const Cut &cut;
+    const WeightArgs &a;
+    int64_t group, first_out, last_out, first_in, last_in;
+    float *sums, *part, *patches;  // in scratch
+
+    Task(const Cut &c, int64_t task) : cut(c), a(c.a) {
+        first_in = task % c.in_tasks * c.ins, task /= c.in_tasks;
+        last_in = min(first_in + c.ins, a.in_blocks);
+        first_out = task % c.out_tasks * c.outs, group = task / c.out_tasks;
+        last_out = min(first_out + c.outs, a.out_blocks);
+        sums = thread_scratch(), part = sums + c.outs * c.ins * c.tile, patches = part + c.outs * c.ins * c.tile;
+    }
+
+    int64_t size() const { return (last_out - first_out) * (last_in - first_in) * cut.tile; }
+
+    float *tile_of(float *tiles, int64_t out, int64_t in) const {
+        return tiles + ((out - first_out) * (last_in - first_in) + in - first_in) * cut.tile;
+    }
+
+    // Sums over one chunk of images.
+    void add_chunk(int64_t chunk, float *tiles) {
+        memset(tiles, 0, size() * sizeof(float));
+        for (int64_t image = chunk * a.chunk; image < min((chunk + 1) * a.chunk, a.images); image++)
+            for (int64_t row = 0; row < a.out_height; row += cut.band_rows)
+                add_band(image, row, min(cut.band_rows, a.out_height - row), tiles);
+    }
+
+    void add_band(int64_t image, int64_t row, int64_t rows, float *tiles) {
+        const int64_t plane = a.height * a.width * cut.lanes, out_plane = a.out_height * a.out_width * LANES;
+        const int64_t top = row * a.row_stride + a.tap_row, left = a.tap_column;
+        for (int64_t in = first_in; in < last_in; in++) {
+            const float *x = a.x + ((image * a.groups + group) * a.in_blocks + in) * plane;
+            int64_t x_row = a.width * cut.lanes;
+            if (cut.padded) {
+                float *patch = patches + (in - first_in) * cut.patch_floats;
+                x_row = cut.patch_columns() * cut.lanes;
+                (a.plain ? interleave_patch : copy_patch)(x, a.height, a.width, cut.lanes, top, left,
+                                                          cut.patch_rows(rows), cut.patch_columns(), patch);
+                x = patch;
+            } else {
+                x += (top * a.width + left) * cut.lanes;
+            }
+            for (int64_t out = first_out; out < last_out; out++) {
+                const float *grad = a.grad + ((image * a.groups + group) * a.out_blocks + out) * out_plane +
+                                    row * a.out_width * LANES;
+                add_taps(x, x_row, grad, rows, tile_of(tiles, out, in));
+            }
+        }
+    }
+
+    void add_taps(const float *x, int64_t x_row, const float *grad, int64_t rows, float *tile) {
+        const int64_t each = ceil_div(cut.run, ceil_div(cut.run, MOST));
+        for (int64_t r = 0; r < a.tap_rows; r++)
+            for (int64_t s = 0; s < cut.runs; s++) {
+                const float *from = x + r * a.tap_row_step * x_row + s * a.tap_column_step * cut.lanes;
+                for (int64_t j = 0; j < cut.run; j += each) {
+                    const int64_t count = min(each, cut.run - j);
+                    find_products(count, std::make_integer_sequence<int, MOST>())(
+                        from + j, a.row_stride * x_row, a.column_stride * cut.lanes, grad, rows, a.out_width,
+                        tile + j * LANES);
+                }
+                tile += cut.run * LANES;
+            }
+    }
+
+    // Chunk after chunk, and then the weight's order.
+    void compute() {
+        add_chunk(0, sums);
+        for (int64_t chunk = 1; chunk < cut.chunks; chunk++) {
+            add_chunk(chunk, part);
+            add(sums, part, size());
+        }
+        for (int64_t out = first_out; out < last_out; out++)
+            for (int64_t in = first_in; in < last_in; in++) unpack(tile_of(sums, out, in), out * LANES, in * a.in_lanes);
+    }
+
+    static void add(float *sums, const float *more, int64_t size) {
+        for (int64_t i = 0; i < size; i += LANES) (Vec::load(sums + i) + Vec::load(more + i)).store(sums + i);
+    }
+
+    void unpack(const float *tile, int64_t out, int64_t in) const {
+        const int64_t outs = min(a.outs - out, LANES), ins = min(a.ins - in, a.in_lanes);
+        const int64_t taps = a.tap_rows * a.tap_columns, small = a.small ? a.small : INT64_MAX;
+        for (int64_t o = 0; o < outs; o++)
+            for (int64_t i = 0; i < ins; i++) {
+                if (o / small != i / small) continue;
+                float *to = a.out + group * a.group_step + (out + o) * a.out_step + (in + i) % small * a.in_step;
+                for (int64_t t = 0; t < taps; t++) to[t] = tile[(t * a.in_lanes + i) * LANES + o];
+            }
+    }
+};
+
+void convolution_weight(const WeightArgs &a) {
+    const Cut cut(a);
+    const int64_t tasks = a.groups * cut.out_tasks * cut.in_tasks, blocks = a.groups * a.out_blocks * a.in_blocks;
+    if (!a.partial) {
+        parallel(tasks, [&](int64_t task) { Task(cut, task).compute(); });
+        return;
+    }
+    parallel(tasks * cut.chunks, [&](int64_t index) {
+        Task task(cut, index % tasks);
+        task.add_chunk(index / tasks, task.sums);
+        for (int64_t out = task.first_out; out < task.last_out; out++)
+            for (int64_t in = task.first_in; in < task.last_in; in++) {
+                const int64_t block = (task.group * a.out_blocks + out) * a.in_blocks + in;
+                memcpy(a.partial + (index / tasks * blocks + block) * cut.tile, task.tile_of(task.sums, out, in),
+                       cut.tile * sizeof(float));
+            }
+    });
+    parallel(blocks, [&](int64_t block) {
+        Task task(cut, 0);
+        task.group = block / (a.out_blocks * a.in_blocks);
+        memcpy(task.sums, a.partial + block * cut.tile, cut.tile * sizeof(float));
+        for (int64_t chunk = 1; chunk < cut.chunks; chunk++)
+            Task::add(task.sums, a.partial + (chunk * blocks + block) * cut.tile, cut.tile);
+        task.unpack(task.sums, block / a.in_blocks % a.out_blocks * LANES, block % a.in_blocks * a.in_lanes);
+    });
+}
+
+}  // namespace
+
+KERNEL(convolution_weight, WeightArgs)

@@ -1,0 +1,306 @@
+"""Convolution and its gradients by the direct kernels of kernels/cpu/conv.cpp and conv_weight.cpp.
+
+Over one or two spatial axes, in blocks of 16 channels; a first layer of few channels reads its plain tensor. Groups are
+of whole blocks, or so small that whole groups fill a block (their products are then dense, with zero weights between
+groups), or of one channel each (conv_depthwise.cpp).
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import gcd, prod
+from typing import Any
+
+from ....base import Algorithm, Shape, align
+from ....ops.conv import ConvolutionParams
+from ....ops.window import per_axis
+from .call import PREFIX, NativeCall, NativeOp, Operand, Types, address, int64, native_for, pointer
+from .layout import BLOCKED, LANES, PLAIN, Layouts, blocks
+
+CHUNK_PIXELS = 4096
+"""Output pixels that one chain of the weight gradient sums, about."""
+MANY_BLOCKS = 32
+"""Pairs of blocks from which the weight gradient is cut by these alone, and not by chunks of images too."""
+SCRATCH_FLOATS = 192 << 10
+"""What a thread has for padded patches: `SCRATCH_FLOATS` of kernels/cpu/pool.h."""
+MAX_TAPS = 1024
+"""Taps of a kernel: `MAX_TAPS` of kernels/cpu/conv.h."""
+Phase = tuple[int, int, int]
+"""Pixels along an axis that are computed: first, step, count."""
+
+
+@dataclass(frozen=True)
+class Taps:
+    """The taps along one axis that reach one phase: offsets in the input (first, step, count), and their order in the
+    weight (first, step)."""
+
+    first: int
+    step: int
+    count: int
+    weight_first: int
+    weight_step: int
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The sizes of a convolution of two spatial axes; `groups`, `outs` and `ins` as the kernels count them."""
+
+    images: int
+    groups: int
+    outs: int
+    ins: int
+    small: int
+    spatial: Shape
+    out: Shape
+    kernel: Shape
+    stride: Shape
+    dilate: Shape
+    pad: Shape
+    depth: int
+    """Input channels of a filter: the weight's second dimension."""
+
+    @property
+    def out_blocks(self) -> int:
+        """Blocks of output channels in a group."""
+        return blocks(self.outs)
+
+    @property
+    def in_blocks(self) -> int:
+        """Blocks of input channels in a group."""
+        return blocks(self.ins)
+
+    @property
+    def taps(self) -> int:
+        """Taps of the kernel."""
+        return prod(self.kernel)
+
+    @property
+    def chunk(self) -> int:
+        """Images of a chunk of the weight gradient: a power of two that the size of an image fixes."""
+        return 1 << max(1, CHUNK_PIXELS // max(1, prod(self.out))).bit_length() - 1
+
+    def lanes(self, channels: int) -> int:
+        """Lanes of a block that are used: fewer than all only where there is no other block."""
+        return min(channels, LANES) if self.groups == 1 else LANES
+
+    def packed(self, outs: int, ins: int) -> int:
+        """Floats of the weight as a stream from `ins` to `outs` channels a group."""
+        return self.groups * blocks(outs) * blocks(ins) * self.taps * self.lanes(ins) * LANES
+
+    def weight_steps(self) -> tuple[int, int, int]:
+        """Distances in floats in the weight between groups, output and input channels."""
+        per_in, per_out = self.taps, self.taps * self.depth
+        return per_out * self.outs, per_out, per_in
+
+
+def geometry(p: ConvolutionParams, data: Shape, out: Shape) -> Geometry | None:
+    """The sizes of a convolution of data (N, C, *spatial) to out (N, F, *out); None where the kernels do not do it."""
+    axes = len(p.kernel)
+    if axes > 2:
+        return None
+    groups, ins, outs = p.num_group, data[1] // p.num_group, p.num_filter // p.num_group
+    depth, small = ins, 0
+    if groups > 1 and (ins % LANES or outs % LANES):
+        if ins != outs or LANES % ins or data[1] % LANES:
+            return None
+        groups, small, ins, outs = data[1] // LANES, ins, LANES, LANES
+
+    def two(values: Sequence[int], fill: int) -> Shape:
+        return (fill,) * (2 - axes) + tuple(values)
+    g = Geometry(data[0], groups, outs, ins, small, two(data[2:], 1), two(out[2:], 1), two(p.kernel, 1),
+                 two(per_axis(p.stride, p.kernel, 1, "stride"), 1), two(per_axis(p.dilate, p.kernel, 1, "dilate"), 1),
+                 two(per_axis(p.pad, p.kernel, 0, "pad"), 0), depth)
+    return g if g.taps <= MAX_TAPS and _fits_scratch(g) else None
+
+
+def _fits_scratch(g: Geometry) -> bool:
+    """Whether the least patch, one output row wide, and the sums of two blocks fit into a thread's scratch."""
+    (_, high), (_, wide) = ((1, d * (k - 1) + 1) for k, d in zip(g.kernel, g.dilate, strict=True))
+    widest = max((g.out[1] - 1) * g.stride[1] + wide, g.spatial[1] + wide)
+    return high * widest * LANES + 2 * g.taps * LANES * LANES <= SCRATCH_FLOATS
+
+
+def _first_layer(p: ConvolutionParams, data: Shape) -> bool:
+    """Whether a plain input is taken: blocks of so few channels would be mostly padding."""
+    return p.num_group == 1 and data[1] < LANES
+
+
+class _Convolution(NativeOp):
+    """What the three share: one algorithm, whose workspace holds packed weights or partial sums."""
+
+    def geometry(self, p: Any, ins: Any, outs: Any) -> Geometry | None:
+        """The sizes, from types or operands; None for NumPy."""
+        raise NotImplementedError
+
+    def workspace_floats(self, p: Any, g: Geometry) -> Sequence[int]:
+        """Floats of the pieces of the workspace."""
+        raise NotImplementedError
+
+    def algorithms(self, p: Any, ins: Types, outs: Types) -> Sequence[Algorithm]:
+        g = self.geometry(p, ins, outs)
+        assert g is not None
+        nbytes = sum(align(4 * size) for size in self.workspace_floats(p, g))
+        return (Algorithm(f"{PREFIX}direct", nbytes, "native"),)
+
+
+@native_for("Convolution")
+class Convolution(_Convolution):
+    """The forward convolution with bias."""
+
+    def geometry(self, p: Any, ins: Any, outs: Any) -> Geometry | None:
+        return geometry(p, ins[0].shape, outs[0].shape)
+
+    def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
+        if self.geometry(p, ins, outs) is None:
+            return ()
+        others = (PLAIN,) * (len(ins) - 1)
+        blocked = Layouts((BLOCKED, *others), (BLOCKED,))
+        return [Layouts((PLAIN, *others), (BLOCKED,)), blocked] if _first_layer(p, ins[0].shape) else [blocked]
+
+    def workspace_floats(self, p: Any, g: Geometry) -> Sequence[int]:
+        bias = 0 if p.no_bias else g.groups * g.out_blocks * LANES
+        return g.packed(g.outs, g.ins), bias
+
+    def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
+              algorithm: str) -> Sequence[NativeCall]:
+        g = self.geometry(p, ins, outs)
+        assert g is not None
+        taps = [Taps(-pad, d, k, 0, 1) for k, d, pad in zip(g.kernel, g.dilate, g.pad, strict=True)]
+        bias = 0 if p.no_bias else work + align(4 * g.packed(g.outs, g.ins))
+        calls = [_pack_forward(g, ins[1].address, taps, work)]
+        if bias:
+            calls.append(NativeCall("convolution_pad", (pointer(ins[2]), address(bias), int64(p.num_filter))))
+        phases = [(0, 1, n) for n in g.out]
+        return [*calls, _convolve(ins[0], work, bias, outs[0], g, (g.outs, g.ins), taps, phases, g.stride, 0)]
+
+
+def _pack_forward(g: Geometry, weight: int, taps: Sequence[Taps], packed: int) -> NativeCall:
+    group, out, inner = g.weight_steps()
+    return _pack(g, weight, packed, (g.outs, g.ins), (group, out, inner), taps)
+
+
+def _pack(g: Geometry, weight: int, packed: int, channels: tuple[int, int], steps: tuple[int, int, int],
+          taps: Sequence[Taps]) -> NativeCall:
+    """From (outs, ins) channels a group, with `steps` in the weight from group to group, and between those."""
+    row, column = taps
+    width = g.kernel[1]
+    return NativeCall("convolution_pack", (
+        address(weight), address(packed), int64(g.groups, *channels, *steps), int64(
+            row.weight_first * width, row.weight_step * width, row.count, column.weight_first, column.weight_step,
+            column.count), int64(g.lanes(channels[1]), g.small)))
+
+
+def _convolve(x: Operand, packed: int, bias: int, y: Operand, g: Geometry, channels: tuple[int, int],
+              taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int], load: int) -> NativeCall:
+    """One convolution to one phase of each axis of y."""
+    outs, ins = channels
+    high, wide = ((1,) * (4 - len(x.shape)) + x.shape[2:])
+    out_high, out_wide = ((1,) * (4 - len(y.shape)) + y.shape[2:])
+    tap_numbers = [n for t in taps for n in (t.first, t.step, t.count)]
+    sizes = [g.images, g.groups, x.layout == PLAIN, g.lanes(ins), blocks(ins), high, wide, y.shape[1], blocks(outs),
+             out_high, out_wide, *phases[0], *phases[1], *stride, *tap_numbers, load, 0]
+    if _is_flat(taps, phases, stride, (high, wide), (out_high, out_wide)):
+        pixels = high * wide
+        sizes[5:7], sizes[9:11], sizes[11:17] = (1, pixels), (1, pixels), (0, 1, 1, 0, 1, pixels)
+    return NativeCall("convolution", (pointer(x), address(packed), address(bias), pointer(y), int64(*sizes)))
+
+
+def _is_flat(taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int],
+             spatial: Sequence[int], out: Sequence[int]) -> bool:
+    """Whether each output pixel reads the input pixel of its own place: rows make no difference."""
+    return (all(t.count == 1 and t.first == 0 for t in taps) and tuple(spatial) == tuple(out)
+            and all(phase == (0, 1, n) for phase, n in zip(phases, out, strict=True)) and tuple(stride) == (1, 1))
+
+
+@native_for("_convolution_backward_data")
+class ConvolutionBackwardData(_Convolution):
+    """The data gradient: a convolution of out_grad for each phase of the stride."""
+
+    def geometry(self, p: Any, ins: Any, outs: Any) -> Geometry | None:
+        return geometry(p, outs[0].shape, ins[0].shape)
+
+    def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
+        if self.geometry(p, ins, outs) is None:
+            return ()
+        kept = Layouts((BLOCKED, PLAIN, BLOCKED), (BLOCKED,))
+        return [Layouts((BLOCKED, PLAIN, PLAIN), (BLOCKED,)), kept] if _first_layer(p, outs[0].shape) else [kept]
+
+    def workspace_floats(self, p: Any, g: Geometry) -> Sequence[int]:
+        return (g.packed(g.ins, g.outs),)
+
+    def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
+              algorithm: str) -> Sequence[NativeCall]:
+        g = self.geometry(p, ins, outs)
+        assert g is not None
+        group, out, inner = g.weight_steps()
+        calls: list[NativeCall] = []
+        reached = 0
+        for (row_taps, row_phase), (column_taps, column_phase) in product(_phases(g, 0), _phases(g, 1)):
+            taps, phases = (row_taps, column_taps), (row_phase, column_phase)
+            calls.append(_pack(g, ins[1].address, work, (g.ins, g.outs), (group, inner, out), taps))
+            calls.append(_convolve(ins[0], work, 0, outs[0], g, (g.ins, g.outs), taps, phases, (1, 1), 0))
+            work += 4 * g.packed(g.ins, g.outs) // g.taps * row_taps.count * column_taps.count
+            reached += row_phase[2] * column_phase[2]
+        clear = NativeCall("convolution_clear", (pointer(outs[0]), int64(outs[0].size)))
+        return calls if reached == prod(g.spatial) else [clear, *calls]
+
+
+def _phases(g: Geometry, axis: int) -> Iterator[tuple[Taps, Phase]]:
+    """The phases of the stride along one axis that taps reach, with those taps."""
+    for at in range(min(g.stride[axis], g.spatial[axis])):
+        taps = _phase_taps(g, axis, at)
+        if taps is not None:
+            yield taps, (at, g.stride[axis], -(-(g.spatial[axis] - at) // g.stride[axis]))
+
+
+def _phase_taps(g: Geometry, axis: int, phase: int) -> Taps | None:
+    """The taps along one axis that reach the pixels phase, phase + stride, ...; None when there are none.
+
+    Tap r reaches pixel i from the output (i + pad - r dilate) / stride, where that is whole. In ascending order of the
+    outputs r descends.
+    """
+    kernel, stride, dilate, pad = g.kernel[axis], g.stride[axis], g.dilate[axis], g.pad[axis]
+    reaching = [r for r in range(kernel) if (phase + pad - r * dilate) % stride == 0]
+    if not reaching:
+        return None
+    shared = gcd(stride, dilate)
+    last = reaching[-1]
+    return Taps((phase + pad - last * dilate) // stride, dilate // shared, len(reaching), last, -(stride // shared))
+
+
+@native_for("_convolution_backward_weight")
+class ConvolutionBackwardWeight(_Convolution):
+    """The weight gradient: sums over chunks of images, in ascending order."""
+
+    def geometry(self, p: Any, ins: Any, outs: Any) -> Geometry | None:
+        return geometry(p, ins[1].shape, ins[0].shape)
+
+    def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
+        g = self.geometry(p, ins, outs)
+        if g is None or not g.images:
+            return ()
+        blocked = Layouts((BLOCKED, BLOCKED, PLAIN), (PLAIN,))
+        return [Layouts((BLOCKED, PLAIN, PLAIN), (PLAIN,)), blocked] if _first_layer(p, ins[1].shape) else [blocked]
+
+    def workspace_floats(self, p: Any, g: Geometry) -> Sequence[int]:
+        chunks = -(-g.images // g.chunk)
+        few = chunks > 1 and g.groups * g.out_blocks * g.in_blocks < MANY_BLOCKS
+        return (chunks * g.packed(g.outs, g.ins) if few else 0,)
+
+    def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
+              algorithm: str) -> Sequence[NativeCall]:
+        g = self.geometry(p, ins, outs)
+        assert g is not None
+        grad, data, _ = ins
+        partial = work if any(self.workspace_floats(p, g)) else 0
+        numbers: list[int] = [g.images, g.chunk, g.groups, data.layout == PLAIN, g.lanes(g.ins), g.in_blocks,
+                              *g.spatial, g.out_blocks, *g.out, *g.stride, *_tap_numbers(g), g.outs, g.ins,
+                              *g.weight_steps(), g.small]
+        return [NativeCall("convolution_weight", (pointer(data), pointer(grad), pointer(outs[0]), address(partial),
+                                                  int64(*numbers)))]
+
+
+def _tap_numbers(g: Geometry) -> Iterator[int]:
+    for kernel, dilate, pad in zip(g.kernel, g.dilate, g.pad, strict=True):
+        yield from (-pad, dilate, kernel)

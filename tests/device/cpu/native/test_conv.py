@@ -1,0 +1,86 @@
+"""Convolution kernels give the NumPy definition for all sizes they take: tails, groups, strides, pads, dilation."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minigraph.base import TensorType
+from minigraph.device.cpu.native.call import native_op
+from minigraph.ops.registry import get_op
+from tests.ops.harness import infer, parsed
+
+from .harness import check
+
+CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "3x3": ((2, 32, 9, 11), {"kernel": (3, 3), "num_filter": 32, "pad": (1, 1)}),
+    "3x3 of one block": ((5, 16, 33, 35), {"kernel": (3, 3), "num_filter": 16, "pad": (1, 1)}),
+    "3x3 of three blocks to five": ((2, 48, 7, 7), {"kernel": (3, 3), "num_filter": 80, "pad": (1, 1)}),
+    "3x3 of odd rows in pairs": ((1, 32, 5, 5), {"kernel": (3, 3), "num_filter": 64, "pad": (1, 1)}),
+    "3x3 stride 2": ((3, 32, 12, 13), {"kernel": (3, 3), "num_filter": 48, "pad": (1, 1), "stride": (2, 2)}),
+    "1x1": ((2, 64, 7, 9), {"kernel": (1, 1), "num_filter": 96}),
+    "1x1 wide": ((1, 16, 40, 41), {"kernel": (1, 1), "num_filter": 16}),
+    "1x1 stride 2": ((2, 32, 9, 8), {"kernel": (1, 1), "num_filter": 64, "stride": (2, 2)}),
+    "1x1 padded": ((2, 32, 4, 4), {"kernel": (1, 1), "num_filter": 32, "pad": (1, 2)}),
+    "7x7 first": ((2, 3, 35, 33), {"kernel": (7, 7), "num_filter": 64, "pad": (3, 3), "stride": (2, 2)}),
+    "3x3 first": ((3, 3, 16, 17), {"kernel": (3, 3), "num_filter": 16, "pad": (1, 1)}),
+    "5x5 of one channel": ((2, 1, 14, 14), {"kernel": (5, 5), "num_filter": 20}),
+    "tails": ((2, 20, 8, 8), {"kernel": (3, 3), "num_filter": 50, "pad": (1, 1)}),
+    "tail of one": ((2, 17, 6, 7), {"kernel": (2, 3), "num_filter": 1, "pad": (0, 2)}),
+    "few channels": ((2, 6, 12, 12), {"kernel": (5, 5), "num_filter": 16}),
+    "asymmetric": ((2, 16, 9, 14), {"kernel": (3, 5), "num_filter": 16, "stride": (2, 3), "pad": (2, 1)}),
+    "dilated": ((2, 32, 15, 16), {"kernel": (3, 3), "num_filter": 16, "dilate": (2, 3), "pad": (2, 3)}),
+    "dilated and strided": ((2, 16, 17, 18), {"kernel": (3, 3), "num_filter": 16, "dilate": (2, 2), "stride": (2, 2),
+                                              "pad": (1, 2)}),
+    "dilated first": ((2, 3, 15, 16), {"kernel": (3, 3), "num_filter": 16, "dilate": (2, 2)}),
+    "stride past kernel": ((2, 16, 11, 11), {"kernel": (2, 2), "num_filter": 32, "stride": (3, 4)}),
+    "groups of blocks": ((2, 64, 6, 6), {"kernel": (3, 3), "num_filter": 96, "num_group": 2, "pad": (1, 1)}),
+    "small groups": ((2, 32, 9, 9), {"kernel": (3, 3), "num_filter": 32, "num_group": 8, "pad": (1, 1)}),
+    "small groups, stride 2": ((2, 32, 9, 9), {"kernel": (3, 3), "num_filter": 32, "num_group": 4, "stride": (2, 2)}),
+    "groups of one": ((2, 32, 9, 9), {"kernel": (3, 3), "num_filter": 32, "num_group": 32, "pad": (1, 1)}),
+    "1-D": ((2, 32, 19), {"kernel": (5,), "num_filter": 32, "stride": (2,), "pad": (2,)}),
+    "1-D first": ((2, 4, 19), {"kernel": (3,), "num_filter": 32}),
+    "pad past kernel": ((2, 16, 5, 5), {"kernel": (2, 2), "num_filter": 16, "pad": (3, 3)}),
+    "many input blocks": ((2, 400, 7, 7), {"kernel": (3, 3), "num_filter": 32, "pad": (1, 1)}),
+    "wide rows": ((1, 64, 3, 900), {"kernel": (3, 3), "num_filter": 16, "pad": (1, 1)}),
+    "many images": ((70, 16, 8, 8), {"kernel": (3, 3), "num_filter": 16, "pad": (1, 1)}),
+}
+
+
+def arrays(shape: tuple[int, ...], params: dict[str, Any], name: str) -> list[np.ndarray]:
+    """Random inputs of an op of the family."""
+    op = get_op("Convolution")
+    rng = np.random.default_rng(3)
+    weight = (params["num_filter"], shape[1] // params.get("num_group", 1), *params["kernel"])
+    data, filters = rng.standard_normal(shape), rng.standard_normal(weight)
+    bias = rng.standard_normal(params["num_filter"])
+    (out,) = infer(op, parsed(op, params), [data, filters, bias])
+    grad = rng.standard_normal(out.shape)
+    return {"Convolution": [data, filters, bias], "_convolution_backward_data": [grad, filters, data],
+            "_convolution_backward_weight": [grad, data, filters]}[name]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", ["Convolution", "_convolution_backward_data", "_convolution_backward_weight"])
+def test_kernels_agree_with_the_definition(name: str, case: str) -> None:
+    shape, params = CASES[case]
+    check(name, params, arrays(shape, params, name), rtol=1e-5 if name.endswith("weight") else 3e-6)
+
+
+@pytest.mark.parametrize("name", ["Convolution", "_convolution_backward_data"])
+def test_an_empty_batch_is_no_work(name: str) -> None:
+    params = {"kernel": (3, 3), "num_filter": 16}
+    check(name, params, arrays((0, 16, 5, 5), params, name))
+
+
+@pytest.mark.parametrize(("shape", "params"), [
+    ((2, 32, 4, 5, 6), {"kernel": (3, 3, 3), "num_filter": 32}),
+    ((2, 48, 5, 5), {"kernel": (3, 3), "num_filter": 24, "num_group": 3}),
+    ((2, 32, 40, 40), {"kernel": (33, 33), "num_filter": 16})], ids=["3-D", "odd groups", "many taps"])
+def test_what_the_kernels_do_not_take_is_left_to_numpy(shape: tuple[int, ...], params: dict[str, Any]) -> None:
+    op, native = get_op("Convolution"), native_op("Convolution")
+    given = arrays(shape, params, "Convolution")
+    p = parsed(op, params)
+    assert native is not None
+    assert native.layouts(p, [TensorType(a.shape, a.dtype) for a in given], infer(op, p, given)) == ()
