@@ -77,3 +77,44 @@ static INLINE Vec where_positive(const Vec &y, const Vec &grad) {
     for (int i = 0; i < PARTS; i++) v.part[i] = y.part[i] > Native{} ? grad.part[i] : Native{};
     return v;
 }
+
+// -- squares of NATIVE -----------------------------------------------------------------------------------------------
+template <int... I> struct Indices {};
+template <int N, int... I> struct Count : Count<N - 1, N - 1, I...> {};
+template <int... I> struct Count<0, I...> {
+    typedef Indices<I...> type;
+};
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int32_t NativeIndices __attribute__((vector_size(NATIVE * 4)));
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, NativeIndices{__VA_ARGS__})
+#endif
+
+// The first halves of a and b in turns, and the second halves.
+template <int... I> static INLINE Native first_in_turns(const Native &a, const Native &b, Indices<I...>) {
+    return SHUFFLE(a, b, (I / 2 + I % 2 * NATIVE)...);
+}
+template <int... I> static INLINE Native second_in_turns(const Native &a, const Native &b, Indices<I...>) {
+    return SHUFFLE(a, b, (I / 2 + NATIVE / 2 + I % 2 * NATIVE)...);
+}
+
+// to[j * to_row + i] = from[i * from_row + j] for i, j < NATIVE. Each round deals the lower rows among the upper ones;
+// after as many rounds as a row number has bits, rows are columns.
+static INLINE void transpose(const float *from, int64_t from_row, float *to, int64_t to_row) {
+    typedef typename Count<NATIVE>::type All;
+    Native rows[NATIVE], dealt[NATIVE];
+    for (int i = 0; i < NATIVE; i++) rows[i] = *reinterpret_cast<const Unaligned *>(from + i * from_row);
+#pragma GCC unroll 4
+    for (int round = 1; round < NATIVE; round *= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < NATIVE / 2; i++) {
+            dealt[2 * i] = first_in_turns(rows[i], rows[i + NATIVE / 2], All());
+            dealt[2 * i + 1] = second_in_turns(rows[i], rows[i + NATIVE / 2], All());
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < NATIVE; i++) rows[i] = dealt[i];
+    }
+    for (int i = 0; i < NATIVE; i++) *reinterpret_cast<Unaligned *>(to + i * to_row) = rows[i];
+}

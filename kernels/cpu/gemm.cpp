@@ -1,0 +1,206 @@
+// A matrix product from register tiles: TILE_ROWS rows by PANEL columns, over BLOCK_DEPTH terms at a time.
+//
+// A task is a block of rows by a block of columns. For each block of depth it lays its part of b into panels of PANEL
+// columns, then for each tile of rows copies its part of a so that no two of its rows share a cache set, and runs the
+// panels. Both copies lie on the stack and stay in the caches. 2 FLOPs for each of rows * columns * depth.
+#include "gemm.h"
+
+#include "pool.h"
+#include "vector.h"
+
+namespace {
+
+constexpr int64_t BLOCK_DEPTH = 256;
+constexpr int64_t PACKED_FLOATS = 1 << 14;  // of b at once: 64 KiB
+// Accumulators fill all vector registers but a few: 32 of them with AVX-512 and on aarch64, else 16.
+#if defined(__AVX512F__)
+constexpr int TILE_ROWS = 14, PANEL_VECS = 2;
+#elif defined(__AVX__) || defined(__aarch64__)
+constexpr int TILE_ROWS = 6, PANEL_VECS = 1;
+#else
+constexpr int TILE_ROWS = 3, PANEL_VECS = 1;
+#endif
+constexpr int64_t PANEL = PANEL_VECS * LANES;
+constexpr int64_t ROW_DISTANCE = BLOCK_DEPTH + LANES;  // of a copied tile whose rows are contiguous
+constexpr int64_t FEW_TILES = 2;                       // for which b is not laid out anew, if its rows are contiguous
+constexpr int64_t MOST_TILES = 20;                     // of rows in a task
+constexpr int64_t ENOUGH_TASKS = 16;
+constexpr int64_t TASK_FLOPS = 1 << 19;  // below which a task is not worth a thread
+
+int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// -- copies ----------------------------------------------------------------------------------------------------------
+// to[k * PANEL + j] = b(k, j), with zeros in columns from `columns` on, where b's columns are contiguous.
+void pack_rows(const Matrix &b, int64_t depth, int64_t columns, float *to) {
+    for (int64_t k = 0; k < depth; k++, to += PANEL) {
+        const float *from = b.data + k * b.row;
+        if (columns == PANEL) {
+            for (int v = 0; v < PANEL_VECS; v++) Vec::load(from + v * LANES).store(to + v * LANES);
+        } else {
+            for (int64_t j = 0; j < PANEL; j++) to[j] = j < columns ? from[j] : 0.0f;
+        }
+    }
+}
+
+// The same where b's rows are contiguous: squares of NATIVE are transposed in registers.
+void pack_columns(const Matrix &b, int64_t depth, int64_t columns, float *to) {
+    const int64_t whole_depth = depth / NATIVE * NATIVE, whole_columns = columns / NATIVE * NATIVE;
+    for (int64_t j = 0; j < whole_columns; j += NATIVE)
+        for (int64_t k = 0; k < whole_depth; k += NATIVE)
+            transpose(b.data + j * b.column + k, b.column, to + k * PANEL + j, PANEL);
+    for (int64_t k = 0; k < depth; k++)
+        for (int64_t j = k < whole_depth ? whole_columns : 0; j < PANEL; j++)
+            to[k * PANEL + j] = j < columns ? b.data[j * b.column + k] : 0.0f;
+}
+
+// A tile of a: rows ROW_DISTANCE apart where they are contiguous in a, else terms LANES apart. Of the `left` rows that
+// a has from here on some more may be copied, since whole vectors are quicker.
+void copy_tile(const Matrix &a, int64_t rows, int64_t left, int64_t depth, float *to) {
+    const bool by_rows = a.column == 1;
+    const int64_t lines = by_rows ? rows : depth, length = by_rows ? depth : left >= LANES ? LANES : rows;
+    const int64_t from_distance = by_rows ? a.row : a.column, to_distance = by_rows ? ROW_DISTANCE : LANES;
+    for (int64_t i = 0; i < lines; i++) {
+        const float *from = a.data + i * from_distance;
+        int64_t j = 0;
+        for (; j + LANES <= length; j += LANES) Vec::load(from + j).store(to + i * to_distance + j);
+        for (; j < length; j++) to[i * to_distance + j] = from[j];
+    }
+}
+
+// -- the register tile -----------------------------------------------------------------------------------------------
+// Where a tile reads and writes: terms of b lie `b_row` apart.
+struct Tile {
+    const float *a, *b;
+    int64_t b_row, depth;
+    float *out;
+    int64_t out_row;
+    const float *bias;
+    bool add;
+};
+
+// out (ROWS, VECS vectors) = start + a b, where start is out itself, the bias, or zero. ROW and TERM are the distances
+// in a.
+template <int ROWS, int VECS, int64_t ROW, int64_t TERM> void run_tile(const Tile &t) {
+    const float *a = t.a, *b = t.b;
+    Vec sums[ROWS][VECS];
+    for (int r = 0; r < ROWS; r++)
+        for (int v = 0; v < VECS; v++)
+            sums[r][v] = t.add    ? Vec::load(t.out + r * t.out_row + v * LANES)
+                         : t.bias ? Vec::load(t.bias + v * LANES)
+                                  : Vec::zero();
+    for (int64_t k = 0; k < t.depth; k++, a += TERM, b += t.b_row) {
+        Vec panel[VECS];
+        for (int v = 0; v < VECS; v++) panel[v] = Vec::load(b + v * LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS; r++)
+            for (int v = 0; v < VECS; v++) sums[r][v].add_product(panel[v], a[r * ROW]);
+    }
+    for (int r = 0; r < ROWS; r++)
+        for (int v = 0; v < VECS; v++) sums[r][v].store(t.out + r * t.out_row + v * LANES);
+}
+
+// A panel: as many rows at once as there are, in steps for which there is a tile.
+template <int VECS, int64_t ROW, int64_t TERM> void run_rows(Tile t, int64_t rows) {
+    const auto step = [&](auto tile, int64_t count) {
+        for (; rows >= count; rows -= count, t.a += count * ROW, t.out += count * t.out_row) tile(t);
+    };
+    step(run_tile<TILE_ROWS, VECS, ROW, TERM>, TILE_ROWS);
+    if constexpr (TILE_ROWS > 8) step(run_tile<8, VECS, ROW, TERM>, 8);
+    if constexpr (TILE_ROWS > 4) step(run_tile<4, VECS, ROW, TERM>, 4);
+    if constexpr (TILE_ROWS > 2) step(run_tile<2, VECS, ROW, TERM>, 2);
+    step(run_tile<1, VECS, ROW, TERM>, 1);
+}
+
+template <int VECS> void run_vectors(const Tile &t, int64_t rows, bool by_rows) {
+    if (by_rows)
+        run_rows<VECS, ROW_DISTANCE, 1>(t, rows);
+    else
+        run_rows<VECS, 1, LANES>(t, rows);
+}
+
+// A panel of which at most the first vector counts is half the work where panels are two.
+void run_panel(const Tile &t, int64_t rows, int64_t columns, bool by_rows) {
+    if (columns <= LANES)
+        run_vectors<1>(t, rows, by_rows);
+    else
+        run_vectors<PANEL_VECS>(t, rows, by_rows);
+}
+
+// A panel whose last vector is not full goes through a full one on the stack.
+void run_narrow_panel(const Tile &t, int64_t rows, int64_t columns, bool by_rows) {
+    float out[TILE_ROWS * PANEL] = {}, bias[PANEL] = {};
+    for (int64_t j = 0; t.bias && j < columns; j++) bias[j] = t.bias[j];
+    for (int64_t r = 0; t.add && r < rows; r++)
+        for (int64_t j = 0; j < columns; j++) out[r * PANEL + j] = t.out[r * t.out_row + j];
+    run_panel({t.a, t.b, t.b_row, t.depth, out, PANEL, t.bias ? bias : nullptr, t.add}, rows, columns, by_rows);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < columns; j++) t.out[r * t.out_row + j] = out[r * PANEL + j];
+}
+
+// -- blocks ----------------------------------------------------------------------------------------------------------
+// Columns of a block: what is laid out for a block of depth fits PACKED_FLOATS.
+int64_t block_columns(const Product &p) {
+    return PACKED_FLOATS / larger(1, smaller(p.depth, BLOCK_DEPTH)) / PANEL * PANEL;
+}
+
+// One block of columns of a product of fewer rows than a task has.
+void multiply_block(const Product &p) {
+    alignas(64) float packed[PACKED_FLOATS], tile[TILE_ROWS * ROW_DISTANCE + BLOCK_DEPTH * LANES];
+    const bool by_rows = p.a.column == 1, few = p.rows <= FEW_TILES * TILE_ROWS && p.b.column == 1;
+    const auto lies = [&](int64_t j) { return few && p.columns - j >= PANEL; };  // panels that are read where they lie
+    int64_t k = 0;
+    do {
+        const int64_t depth = smaller(BLOCK_DEPTH, p.depth - k);
+        for (int64_t j = 0; j < p.columns; j += PANEL)
+            if (!lies(j))
+                (p.b.column == 1 ? pack_rows : pack_columns)(p.b.from(k, j), depth, smaller(PANEL, p.columns - j),
+                                                             packed + j * depth);
+        for (int64_t i = 0; i < p.rows; i += TILE_ROWS) {
+            const int64_t rows = smaller(TILE_ROWS, p.rows - i);
+            copy_tile(p.a.from(i, k), rows, p.rows - i, depth, tile);
+            for (int64_t j = 0; j < p.columns; j += PANEL) {
+                const int64_t columns = smaller(PANEL, p.columns - j);
+                const Tile t{tile, lies(j) ? p.b.data + k * p.b.row + j : packed + j * depth, lies(j) ? p.b.row : PANEL,
+                             depth, p.out + i * p.out_row + j, p.out_row, p.bias && k == 0 ? p.bias + j : nullptr,
+                             p.add || k > 0};
+                if (columns % LANES == 0)
+                    run_panel(t, rows, columns, by_rows);
+                else
+                    run_narrow_panel(t, rows, columns, by_rows);
+            }
+        }
+        k += depth;
+    } while (k < p.depth);
+}
+
+Product part_of(const Product &p, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+    return {smaller(rows, p.rows - row), smaller(columns, p.columns - column), p.depth, p.a.from(row, 0),
+            p.b.from(0, column), p.out + row * p.out_row + column, p.out_row, p.bias ? p.bias + column : nullptr, p.add};
+}
+
+// Rows of a task: many, so that b is laid out seldom, but enough tasks where they are worth it.
+int64_t block_rows(const Product &p, int64_t column_blocks) {
+    const int64_t tiles = divided_up(p.rows, TILE_ROWS);
+    const int64_t row_blocks = divided_up(ENOUGH_TASKS, column_blocks);
+    const int64_t worth = divided_up(TASK_FLOPS, larger(1, TILE_ROWS * p.depth * smaller(block_columns(p), p.columns)));
+    return TILE_ROWS * smaller(MOST_TILES, larger(worth, divided_up(tiles, row_blocks)));
+}
+
+}  // namespace
+
+void multiply(const Product &p) {
+    if (p.rows == 0 || p.columns == 0) return;
+    const int64_t columns = block_columns(p), column_blocks = divided_up(p.columns, columns);
+    const int64_t rows = block_rows(p, column_blocks);
+    parallel(column_blocks * divided_up(p.rows, rows), [&](int64_t task) {
+        multiply_block(part_of(p, task / column_blocks * rows, rows, task % column_blocks * columns, columns));
+    });
+}
+
+void multiply_alone(const Product &p) {
+    if (p.rows == 0) return;
+    const int64_t columns = block_columns(p);
+    for (int64_t j = 0; j < p.columns; j += columns) multiply_block(part_of(p, 0, p.rows, j, columns));
+}

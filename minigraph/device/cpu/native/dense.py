@@ -1,0 +1,96 @@
+"""FullyConnected and its gradients by the kernels of kernels/cpu/matmul.cpp.
+
+Rows are computed the same wherever they stand, but for a chunk of the batch that has few: so chunks, and slices that
+end where chunks do, have the bits of the whole. The weight's gradient adds the products of chunks in order.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from ....ops.chunks import MAX_CHUNK, chunks
+from .call import NativeCall, NativeOp, Operand, Types, int64, native_for, pointer
+from .layout import Layouts
+from .matmul import Matrix, product
+
+FEW_ROWS = 4
+"""Most rows for which the weight is not laid out anew, since it is used too seldom."""
+
+
+class _Dense(NativeOp):
+    """What the ops share: plain operands, and the sizes of the product."""
+
+    def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
+        return [Layouts.plain(len(ins), len(outs))]
+
+
+def _rows(shape: Sequence[int], width: int) -> int:
+    """Rows of `width` features of a tensor."""
+    return prod(shape) // width if width else (shape[0] if shape else 1)
+
+
+def _chunks_of(grad: Operand) -> list[slice]:
+    """The rows of each chunk of the batch of an output or its gradient."""
+    batch = grad.shape[0] if len(grad.shape) > 1 else 1
+    within = prod(grad.shape[1:-1])
+    return [slice(s.start * within, s.stop * within) for s in chunks(batch, MAX_CHUNK)]
+
+
+@native_for("FullyConnected")
+class FullyConnected(_Dense):
+    """data weightᵀ + bias."""
+
+    def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
+              algorithm: str) -> Sequence[NativeCall]:
+        hidden, features = ins[1].shape
+        rows = _rows(outs[0].shape, hidden)
+        data, out = Matrix.of(ins[0], rows, features), Matrix.of(outs[0], rows, hidden)
+        weight = Matrix.of(ins[1], hidden, features).transposed
+        bias = 0 if p.no_bias else ins[2].address
+        parts = _chunks_of(outs[0])
+        few = parts[-1] if parts and parts[-1].stop - parts[-1].start <= FEW_ROWS else slice(rows, rows)
+        calls = []
+        for s, kernel in ((slice(0, few.start), "product"), (few, "product_few_rows")):
+            if s.stop > s.start:
+                calls.append(product(data.part(s.start, s.stop), weight, out.part(s.start, s.stop), bias,
+                                     kernel=kernel))
+        return calls
+
+
+@native_for("_fully_connected_backward_data")
+class BackwardData(_Dense):
+    """out_grad weight."""
+
+    def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
+              algorithm: str) -> Sequence[NativeCall]:
+        hidden, features = ins[1].shape
+        rows = _rows(ins[0].shape, hidden)
+        return [product(Matrix.of(ins[0], rows, hidden), Matrix.of(ins[1], hidden, features),
+                        Matrix.of(outs[0], rows, features))]
+
+
+@native_for("_fully_connected_backward_weight")
+class BackwardWeight(_Dense):
+    """out_gradᵀ data, chunk upon chunk."""
+
+    def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
+              algorithm: str) -> Sequence[NativeCall]:
+        hidden, features = outs[0].shape
+        rows = _rows(ins[0].shape, hidden)
+        grad, data = Matrix.of(ins[0], rows, hidden), Matrix.of(ins[1], rows, features)
+        out = Matrix.of(outs[0], hidden, features)
+        return [product(grad.part(s.start, s.stop).transposed, data.part(s.start, s.stop), out, add=s.start > 0)
+                for s in _chunks_of(ins[0]) or [slice(0, 0)]]
+
+
+@native_for("_fully_connected_backward_bias")
+class BackwardBias(_Dense):
+    """The sum of out_grad over all axes but the last."""
+
+    def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
+              algorithm: str) -> Sequence[NativeCall]:
+        grad, = ins
+        width = grad.shape[-1]
+        chunk = MAX_CHUNK * (prod(grad.shape[1:-1]) or 1)
+        return [NativeCall("sum_rows", (pointer(grad), pointer(outs[0]), int64(_rows(grad.shape, width), width, chunk)))]

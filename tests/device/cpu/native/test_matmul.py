@@ -1,0 +1,74 @@
+"""Matrix products by kernels give what NumPy gives, whatever their sizes, and whoever computes which rows."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minigraph.ops.registry import get_op
+
+from .harness import check, run, the_library
+
+OPS = ("dot", "_dot_backward_lhs", "_dot_backward_rhs", "batch_dot", "FullyConnected",
+       "_fully_connected_backward_data", "_fully_connected_backward_weight")
+SIZES = [(1, 1, 1), (3, 5, 2), (4, 33, 70), (5, 31, 16), (14, 32, 256), (15, 64, 257), (29, 65, 300), (47, 10, 515),
+         (130, 129, 40), (0, 4, 3), (4, 0, 3), (3, 4, 0), (300, 33, 7), (2, 700, 600)]
+"""(rows, columns, depth)."""
+
+
+def draw(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape) + sum(shape)).standard_normal(shape)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("form", range(4), ids=["nn", "nt", "tn", "tt"])
+def test_products_of_all_forms_agree_with_numpy(sizes: tuple[int, int, int], form: int) -> None:
+    rows, columns, depth = sizes
+    params = {"transpose_a": form >= 2, "transpose_b": form % 2 == 1}
+    lhs = draw(*((depth, rows) if params["transpose_a"] else (rows, depth)))
+    rhs = draw(*((columns, depth) if params["transpose_b"] else (depth, columns)))
+    grad = draw(rows, columns)
+    check("dot", params, [lhs, rhs])
+    check("_dot_backward_lhs", params, [grad, rhs, lhs])
+    check("_dot_backward_rhs", params, [grad, lhs, rhs])
+    check("batch_dot", params, [np.stack([lhs, lhs + 1, -lhs]), np.stack([rhs, rhs, rhs - 1])])
+
+
+@pytest.mark.parametrize("shape", [(1, 7), (3, 40), (4, 512), (5, 6), (127, 33), (128, 20), (129, 20), (131, 20),
+                                   (300, 3), (2, 3, 4), (0, 4), (6,), (130, 2, 5)], ids=str)
+@pytest.mark.parametrize("flatten", [True, False], ids=["flat", "last axis"])
+@pytest.mark.parametrize("hidden", [1, 10, 48])
+def test_dense_layers_agree_with_numpy(shape: tuple[int, ...], flatten: bool, hidden: int) -> None:
+    features = int(np.prod(shape[1:])) if flatten else shape[-1]
+    rows = shape[:1] if flatten else shape[:-1]
+    data, weight, bias, grad = draw(*shape), draw(hidden, features), draw(hidden), draw(*rows, hidden)
+    params: dict[str, Any] = {"num_hidden": hidden, "flatten": flatten}
+    check("FullyConnected", params, [data, weight, bias])
+    check("FullyConnected", {**params, "no_bias": True}, [data, weight])
+    check("_fully_connected_backward_data", params, [grad, weight, data])
+    check("_fully_connected_backward_weight", params, [grad, data, weight])
+    check("_fully_connected_backward_bias", {}, [grad])
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_samples_of_the_operators_agree_with_numpy(name: str) -> None:
+    for sample in get_op(name).samples():
+        check(name, sample.params, [draw(*shape) for shape in sample.shapes])
+
+
+def test_a_slice_that_ends_with_a_chunk_has_the_bits_of_the_whole() -> None:
+    data, weight, grad = draw(259, 50), draw(40, 50), draw(259, 40)
+    params = {"num_hidden": 40, "no_bias": True}
+    whole, = run("FullyConnected", params, [data, weight])
+    parts = [run("FullyConnected", params, [data[s], weight])[0] for s in (slice(128), slice(128, 259))]
+    assert np.concatenate(parts).tobytes() == whole.tobytes()
+    whole, = run("_fully_connected_backward_data", params, [grad, weight, data])
+    parts = [run("_fully_connected_backward_data", params, [grad[s], weight, data[s]])[0]
+             for s in (slice(128), slice(128, 259))]
+    assert np.concatenate(parts).tobytes() == whole.tobytes()
+
+
+def test_every_kernel_of_a_product_is_in_the_library() -> None:
+    for name in ("product", "product_few_rows", "sum_rows"):
+        assert the_library().kernel(name)
