@@ -19,7 +19,7 @@ from .context import Context
 from .device.device import Device, Memory
 from .graph import Graph
 from .graph.infer import infer_dtypes, infer_shapes
-from .memory.layout import PersistentLayout, Place
+from .memory.layout import HOME, PERSISTENT, PersistentLayout, Place
 from .ndarray import register_waiter
 from .ops.op import format_shape, is_complete
 from .symbol.to_graph import symbol_graph
@@ -45,15 +45,19 @@ class Group:
     """One persistent and one transient arena, and the programs over them.
 
     `turn` names the program and range that ran last, so that results which others have overwritten are refused.
-    `disk` is the folder in which the CPU makes swap files.
+    `disk` is the folder in which the CPU makes swap files. With `waits` persistent values wait in host memory until
+    the first program is loaded: only then is it known which of them are at home on the device.
     """
 
-    def __init__(self, context: Context, disk: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, context: Context, disk: str | os.PathLike[str] | None = None, waits: bool = False) -> None:
         self.context = context
         self.device = device_of(context, disk)
         self.memory: Memory = self.device.memory()
         self.layout = PersistentLayout()
         self.transient_bytes = 0
+        self._waiting: dict[str, np.ndarray] | None = {} if waits else None
+        self._held: dict[str, Place] = {}
+        self._version = 0
         self.turn: tuple[object, str] | None = None
         self.broken: str | None = None
         self._step = 0
@@ -71,10 +75,47 @@ class Group:
                 f"with `{plan.program}`, the programs bound here need {needed} bytes ({format_bytes(needed)}), "
                 f"{self.layout.bytes} of them for parameters, states and gradients; the budget is {budget_bytes} "
                 f"bytes ({format_bytes(budget_bytes)})", needed, budget_bytes)
-        if transient_bytes > self.transient_bytes:
+        if transient_bytes > self.transient_bytes or self._version != self.layout.version:
             self.turn = None
-        self.memory.reserve(self.layout.bytes, transient_bytes)
+        waiting, self._waiting = self._waiting or {}, None
+        self._settle(transient_bytes)
         self.transient_bytes = transient_bytes
+        for name, value in waiting.items():
+            self.write(name, value)
+
+    def read(self, name: str) -> np.ndarray:
+        """The present value of a persistent tensor, perhaps a live view."""
+        place = self.layout.places[name]
+        if self._waiting is not None:
+            if name not in self._waiting:
+                self._waiting[name] = np.zeros(place.shape, place.dtype)
+            return self._waiting[name]
+        self._settle(self.transient_bytes)
+        return self.memory.read(place.arena, place.offset, place.shape, place.dtype)
+
+    def write(self, name: str, value: np.ndarray) -> None:
+        """Replace the value of a persistent tensor."""
+        place = self.layout.places[name]
+        if self._waiting is not None:
+            self._waiting[name] = np.array(value, place.dtype)
+            return
+        self._settle(self.transient_bytes)
+        self.memory.write(place.arena, place.offset, np.ascontiguousarray(value, place.dtype))
+
+    def _settle(self, transient_bytes: int) -> None:
+        """Make room for all persistent tensors and so many transient bytes, and move what has got another home."""
+        layout, moving = self.layout, []
+        if self._version != layout.version:
+            moving = [(name, np.array(self.memory.read(place.arena, place.offset, place.shape, place.dtype)))
+                      for name, place in self._held.items()]
+            self.memory.forget()
+        if layout.home_bytes:
+            self.memory.reserve_space(HOME, layout.space, layout.home_bytes)
+        self.memory.reserve(layout.bytes, transient_bytes)
+        if self._version != layout.version or len(self._held) != len(layout.places):
+            self._version, self._held = layout.version, dict(layout.places)
+        for name, value in moving:
+            self.write(name, value)
 
     @property
     def random_step(self) -> int:
@@ -117,16 +158,11 @@ class PersistentStorage:
 
     def read(self) -> np.ndarray:
         """The present value, perhaps a live view."""
-        place = self._place()
-        return self.group.memory.read("persistent", place.offset, place.shape, place.dtype)
+        return self.group.read(self.name)
 
     def write(self, value: np.ndarray) -> None:
         """Replace the value. Parameters set anew make a group usable again after a step that broke off."""
-        self.group.memory.write("persistent", self._place().offset, np.ascontiguousarray(value, self.dtype))
-
-    def _place(self):  # noqa: ANN202 - Place, looked up late because the arena may have to grow first
-        self.group.memory.reserve(self.group.layout.bytes, self.group.transient_bytes)
-        return self.group.layout.places[self.name]
+        self.group.write(self.name, value)
 
 
 class OutputStorage:
@@ -219,7 +255,8 @@ def moved_up(plan: Plan, nbytes: int) -> Plan:
 def persistent_places(plan: Plan) -> dict[str, Place]:
     """Where a plan has its persistent tensors, in the plan's order."""
     columns = plan.buffers
-    return {tensor.name: Place(columns.offset[b], columns.shape[b], columns.dtype[b], columns.buffer_class[b])
+    return {tensor.name: Place(columns.offset[b], columns.shape[b], columns.dtype[b], columns.buffer_class[b],
+                               PERSISTENT if plan.arenas[columns.arena[b]].space == "device" else HOME)
             for tensor in plan.persistent for b in (tensor.first,)}
 
 

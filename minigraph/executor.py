@@ -15,35 +15,25 @@ from .base import MXNetError, Shape
 from .binding import (
     Group,
     OutputStorage,
-    check_budgets,
-    moved_up,
-    persistent_places,
-    unread_inputs,
 )
-from .bound import Bound
 from .comparison import Comparison, Trial, check_modes
 from .context import Context, current_context
-from .inspection import NonFinite, find_nonfinite, gradient_sights, tell, with_internals
+from .inspection import NonFinite, find_nonfinite, gradient_sights, tell
 from .ndarray import HostStorage, NDArray
 from .ops.control import set_key
 from .passes.compilation import (
     CONTROL,
     MemoryChoice,
-    Request,
     Updater,
     head_gradient_name,
     state_name,
 )
-from .passes.fingerprint import fingerprint
-from .passes.pipeline import compile_program
 from .plan.plan import Plan
-from .plan.verify import verify
 from .profiling import Trace, profile, recorder
+from .programs import MonitorCallback, Options, Programs
 
-MonitorCallback = Callable[[str, NDArray], Any]
 
-
-class Executor(Bound):
+class Executor(Programs):
     """See MXNet's Executor; `inputs` are arguments that are fed anew for every run and not kept.
 
     `memory` is a memory mode or a policy: `plain` without a budget, `auto` with one. `budget`, in bytes or as "2GiB",
@@ -65,21 +55,16 @@ class Executor(Bound):
                  disk: str | None = None, machine: str = "cpu", profile: str | None = None,
                  shared: Executor | None = None, own: Collection[str] | None = None, verify: bool = True,
                  poison: bool = False, graph: bool = False) -> None:
-        super().__init__(symbol, shared.group if shared is not None else Group(context or current_context(), disk),
-                         shapes, dtypes or {}, grad_req, inputs, own)
-        self.memory = MemoryChoice.parse(memory, budget, host_budget, disk)
-        self.machine, self.profile_file = machine, profile
+        choice = MemoryChoice.parse(memory, budget, host_budget, disk)
+        group = shared.group if shared is not None else \
+            Group(context or current_context(), disk, choice.may_move_homes)
+        super().__init__(symbol, group, shapes, dtypes or {}, grad_req, inputs, own,
+                         Options(choice, machine, profile, verify, poison, graph))
         self.disk = disk
-        self._verify, self._poison, self._graph = verify, poison, graph
-        self._programs: dict[str, Any] = {}
-        self._optional: dict[str, frozenset[str]] = {}
-        self._parameters: dict[str, tuple[str, ...]] = {}
-        self._updater: Updater | None = None
         self._feeds: dict[str, np.ndarray] = {}
         self._given: dict[str, np.ndarray] = {}
         self._last: tuple[str, str] | None = None
         self._current: str | None = None
-        self._monitor: tuple[MonitorCallback, bool] | None = None
         self._key = (0, 0)
 
     # -- results ------------------------------------------------------------------------------------------------
@@ -231,74 +216,18 @@ class Executor(Bound):
             if name in self.group.layout.places:
                 self._handle(name)[:] = 0
 
-    def program(self, name: str) -> Any:
-        """The loaded program of that name, compiled on first use."""
-        program = self._programs.get(name)
-        return self._load(self._compile(name)) if program is None else program
-
-    def use_plan(self, name: str, plan: Plan) -> None:
-        """Run the program `step`, `train` or `eval` by a ready plan, such as one that `plan.serialize.load` read.
-
-        The plan may be of any memory mode. MXNetError when it was made for something else (another program, graph,
-        shapes, dtypes, requests, optimizer or device), or does not fit beside what is bound here or in the budgets.
-        """
-        if name not in ("step", "train", "eval"):
-            raise MXNetError(f"there is no program {name!r} to use a plan for; choose from step, train, eval")
-        if plan.program != name:
-            raise MXNetError(f"this plan is one of the program `{plan.program}`, and `{name}` is to use it")
-        if self._monitor is not None:
-            raise MXNetError("a monitor sees values that a ready plan does not keep; take it away, or compile here")
-        expected = fingerprint(self.graph, self._request(name))
-        if plan.fingerprint != expected:
-            raise MXNetError(f"the plan of `{name}` has the fingerprint {plan.fingerprint}, and here the program has "
-                             f"{expected}: graph, shapes, dtypes, requests, optimizer or device differ; compile it "
-                             f"here")
-        check_budgets(plan, self.memory.budget_bytes, self.memory.host_budget_bytes)
-        if self._verify:
-            verify(plan)
-        self.group.layout.adopt(persistent_places(plan), plan.arenas[0].bytes)
-        self._load(plan)
-
-    def _load(self, plan: Plan) -> Any:
-        """Make room for a plan's program and load it."""
-        name = plan.program
-        self.group.reserve(plan, self.memory.budget_bytes)
-        self._optional[name] = unread_inputs(plan)
-        name_of = {place: argument for argument, place in self._place.items()}
-        self._parameters[name] = tuple(name_of[place] for place in plan.parameters)
-        program = self._programs[name] = self.group.device.load(plan, self.group.memory, poison=self._poison,
-                                                                graph=self._graph)
-        self._bound = None
-        return program
-
-    def _compile(self, name: str) -> Plan:
-        """The plan of a program. That of `update` lies above the bytes of `train`, whose outputs are still read."""
-        graph = self.graph
-        if self._monitor is not None and name in ("train", "eval"):
-            graph, self._sights = with_internals(graph, self._monitor[1])
-        plan = compile_program(graph, self._request(name), self.group.layout)
-        return plan if name != "update" else moved_up(plan, self.program("train").plan.arenas[1].bytes)
-
-    def _request(self, name: str) -> Request:
-        train = self.program("train").plan if name == "update" else None
-        requests = {self._place[arg]: "null" if name in ("step", "update") and arg in self.inputs else request
-                    for arg, request in self.requests.items()}
-        skip = frozenset(train.without_gradient) if train is not None else frozenset()
-        inputs = frozenset(self._place[name] for name in self.inputs)
-        return Request(name, requests, inputs, updater=self._updater, skip=skip, verify=self._verify,
-                       algorithms=self.group.device.algorithms, machine=self.machine, profile=self.profile_file,
-                       **vars(self.memory))
-
     def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **shapes: Shape) -> Executor:
         """An executor for other input shapes over the same parameters and arenas.
 
         Arguments whose shapes are not given must keep them, unless `partial_shaping`.
         """
+        options = self.options
         executor = Executor(self._symbol, None, shapes, grad_req=self.requests, dtypes=self._dtypes,
-                            inputs=tuple(self.inputs), memory=self.memory.memory, budget=self.memory.budget_bytes,
-                            host_budget=self.memory.host_budget_bytes, disk=self.disk, machine=self.machine,
-                            profile=self.profile_file, shared=self, verify=self._verify,
-                            own=self.arg_names if partial_shaping else None, poison=self._poison, graph=self._graph)
+                            inputs=tuple(self.inputs), memory=options.memory.memory,
+                            budget=options.memory.budget_bytes, host_budget=options.memory.host_budget_bytes,
+                            disk=self.disk, machine=options.machine, profile=options.profile, shared=self,
+                            own=self.arg_names if partial_shaping else None, verify=options.verify,
+                            poison=options.poison, graph=options.graph)
         executor.set_updater(self._updater)
         executor._monitor = self._monitor
         return executor
@@ -321,7 +250,8 @@ class Executor(Bound):
         kept = {place: array for place, (is_input, array) in values.items() if not is_input}
         return Trial(self.group, self.graph, {name: self._request(name) for name in names},
                      {name: self._programs[name].plan for name in names if name in self._programs},
-                     {**self._given, **fed}, kept, frozenset(self._place[name] for name in self.inputs), self._poison)
+                     {**self._given, **fed}, kept, frozenset(self._place[name] for name in self.inputs),
+                     self.options.poison)
 
     def _run(self, name: str, part: str, control: np.ndarray | None) -> None:
         group = self.group

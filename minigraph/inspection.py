@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from .base import Entry
-from .binding import Group
+from .binding import Group, persistent_places
 from .graph import FORWARD, Graph
+from .memory.layout import HOME
 from .ops.registry import get_op
 from .passes.compilation import CONTROL
 from .plan.plan import Kind, Plan
@@ -33,11 +34,13 @@ class Rehearsal:
         self.plan = plan
         self._memory = group.device.memory()
         size = {arena.name: arena.bytes for arena in plan.arenas}
-        group.memory.reserve(group.layout.bytes, group.transient_bytes)
-        self._memory.reserve(max(size["persistent"], group.layout.bytes), size["transient"])
-        for place in group.layout.places.values():
-            held = group.memory.read("persistent", place.offset, place.shape, place.dtype)
-            self._memory.write("persistent", place.offset, held)
+        for arena in plan.arenas:
+            if arena.name == HOME:
+                self._memory.reserve_space(HOME, arena.space, arena.bytes)
+        self._memory.reserve(size["persistent"], size["transient"])
+        for name, place in persistent_places(plan).items():
+            value = group.read(name) if name in group.layout.places else np.zeros(place.shape, place.dtype)
+            self._memory.write(place.arena, place.offset, value)
         self.program = group.device.load(plan if whole else stepwise(plan), self._memory, poison=poison)
 
     def feed(self, given: Mapping[str, np.ndarray]) -> None:

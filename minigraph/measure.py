@@ -180,7 +180,8 @@ def profile_ops(plan: Plan, context: Context | None = None, rounds: int = ROUNDS
         program = device.load(stepwise, memory)
         values = _values(plan)
         for tensor in plan.persistent:
-            memory.write("persistent", plan.buffers.offset[tensor.first], values(tensor.first))
+            home = plan.arenas[plan.buffers.arena[tensor.first]].name
+            memory.write(home, plan.buffers.offset[tensor.first], values(tensor.first))
         taken: dict[tuple, list[float]] = {}
         for counted in range(-1, rounds):
             for name, b in plan.inputs.items():

@@ -67,7 +67,7 @@ def test_a_ready_plan_of_any_memory_mode_gives_the_bits_of_a_compiled_one(memory
 def test_a_used_plan_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ready, chosen = executor()
     made = planned()
-    monkeypatch.setattr("minigraph.executor.compile_program", None)
+    monkeypatch.setattr("minigraph.programs.compile_program", None)
     ready.use_plan("step", made)
     trained(ready, chosen)
     assert ready.plan is made

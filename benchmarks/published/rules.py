@@ -151,7 +151,7 @@ def problem_of(graph: Graph, machine: Machine, with_data: bool = False) -> Probl
     size = [graph.type_of(e).nbytes for e in range(graph.num_entries)]
     size[0] *= with_data
     times = [1.0] * len(graph)
-    counter = QuickCount(graph, order, size, [0] * len(graph), times, machine)
+    counter = QuickCount(graph, order, size, size, [0] * len(graph), times, machine)
 
     def quick(schedule: Schedule) -> Evaluation:
         return counter.evaluate(schedule)

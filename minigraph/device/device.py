@@ -21,7 +21,8 @@ AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]
 class Memory(Protocol):
     """The persistent and the transient arena that the programs of one group share.
 
-    Arenas of other spaces ("host", "file"), to which plans swap, are made by `Device.load`, from what the plan takes.
+    Arenas of other spaces ("host", "file"), to which plans swap, are made by `Device.load`, from what the plan takes;
+    the one that is home to parameters and states by `reserve_space`.
     """
 
     def reserve(self, persistent_bytes: int, transient_bytes: int) -> None:
@@ -29,6 +30,17 @@ class Memory(Protocol):
 
         Persistent contents are kept and new persistent bytes are zero. OutOfMemoryError when there is no room.
         """
+        ...
+
+    def reserve_space(self, name: str, space: str, nbytes: int) -> None:
+        """Make an arena of the space "host" or "file" at least this large; contents are kept and new bytes are zero.
+
+        OutOfMemoryError when there is no room.
+        """
+        ...
+
+    def forget(self) -> None:
+        """Give the persistent arena back with all it holds; `reserve` makes a new one."""
         ...
 
     def read(self, arena: str, offset: int, shape: Shape, dtype: np.dtype) -> np.ndarray:

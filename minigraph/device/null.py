@@ -26,6 +26,13 @@ class NullMemory:
         _check_room(self.machine, "these programs take", persistent + transient)
         self.persistent_bytes, self.transient_bytes = persistent, transient
 
+    def reserve_space(self, name: str, space: str, nbytes: int) -> None:
+        """Memory outside the device has no bounds here."""
+
+    def forget(self) -> None:
+        """Take the persistent size back."""
+        self.persistent_bytes = 0
+
     def read(self, arena: str, offset: int, shape: Shape, dtype: np.dtype) -> np.ndarray:
         """Zeros."""
         return np.zeros(shape, dtype)

@@ -19,9 +19,14 @@ class Schedule:
     must be made again, or brought in, before anybody reads it. OUT begins to copy an entry to host memory; the DROP
     after it waits for the copy to have left. IN begins to copy it back; its first reader waits. Views and variables do
     not run and are not listed.
+
+    `away` are variables whose home is outside the device. They begin there: IN brings one to the device, OUT begins to
+    take its present value home (a node that only moves a value into such a variable takes it home by itself), and
+    DROP lets go of it on the device.
     """
 
     steps: tuple[tuple[str, int], ...]
+    away: frozenset[Entry] = frozenset()
 
     def __len__(self) -> int:
         return len(self.steps)

@@ -79,7 +79,7 @@ class Op:
     recompute: ClassVar[str] = "costly"
     """How dear a second execution is to a policy: "cheap", "costly", or "never" (it must not run twice)."""
     transfer: ClassVar[str | None] = None
-    """For framework ops that move a value instead of computing: "out", "release", "in" or "arrive"."""
+    """For framework ops that move a value instead of computing: "out", "home", "release", "in" or "arrive"."""
 
     # -- front end ---------------------------------------------------------------------------------------------
     def inputs(self, p: Any) -> tuple[str, ...]:
@@ -211,6 +211,11 @@ class Op:
     def samples(self) -> Sequence[Sample]:
         """Cases for the generated tests: parameters, shapes, tolerances."""
         return ()
+
+
+def only_moves(op: Op, p: Any) -> bool:
+    """Whether an op does nothing but move its second input into a state, its first input, which it does not read."""
+    return op.mutates(p) == ((0, 0),) and 0 in op.unread(p) and (1, 0) in op.inplace(p)
 
 
 def merge_shapes(*shapes: PartialShape) -> PartialShape:

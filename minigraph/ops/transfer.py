@@ -29,6 +29,28 @@ class SwapOut(Transfer):
 
 
 @register
+class SwapHome(Transfer):
+    """Begins to copy data to its home outside the device: the output is the home's new value.
+
+    What lay there before is not read. The source lives until `_swap_release`.
+    """
+
+    name, transfer = "_swap_home", "home"
+
+    def inputs(self, p: Any) -> tuple[str, ...]:
+        return ("home", "data")
+
+    def outputs(self, p: Any) -> tuple[str, ...]:
+        return ("home",)
+
+    def mutates(self, p: Any) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)
+
+    def unread(self, p: Any) -> tuple[int, ...]:
+        return (0,)
+
+
+@register
 class SwapRelease(Transfer):
     """Waits until the copy of `data` has left, so that its bytes may be used again."""
 

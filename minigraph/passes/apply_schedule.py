@@ -2,9 +2,10 @@
 plain order. A repeated node reads the same params, so it draws the same random numbers and gives the same bits."""
 from __future__ import annotations
 
-from ..base import Entry, MXNetError
+from ..base import Entry, MXNetError, align
 from ..graph.graph import BACKWARD, FORWARD, Graph
 from ..memory.schedule import IN, OUT, RUN, Schedule, from_order
+from ..ops.op import only_moves
 from ..ops.params import NoParams
 from ..ops.registry import get_op
 from ..plan.plan import AGAIN
@@ -14,6 +15,7 @@ from .compilation import Compilation
 def apply_schedule(state: Compilation) -> None:
     """Rewrite `graph` by `schedule`, which becomes the new graph's own order."""
     assert state.graph is not None and state.schedule is not None
+    _send_away(state, state.graph, state.schedule.away)
     order = state.schedule.order
     if len(order) == len(state.schedule) and len(set(order)) == len(order) and order == tuple(sorted(order)):
         return
@@ -21,6 +23,15 @@ def apply_schedule(state: Compilation) -> None:
     running = [i for i, op in enumerate(state.graph.op) if op is not None and not op.view(state.graph.params[i])]
     state.schedule = from_order(running)
     state.backward_start = sum(1 for node in running if state.graph.phase[node] == FORWARD)
+
+
+def _send_away(state: Compilation, graph: Graph, variables: frozenset[Entry]) -> None:
+    """Note which variables are at home outside the device, and what that changes in bytes."""
+    state.away = frozenset(graph.name[graph.node_of[entry]] for entry in variables)
+    moved = sum(align(graph.type_of(entry).nbytes) for entry in variables
+                if graph.name[graph.node_of[entry]] not in state.layout.away)
+    state.persistent_bytes -= moved
+    state.home_bytes += moved
 
 
 def repeated(graph: Graph, schedule: Schedule) -> Graph:
@@ -40,7 +51,11 @@ class _Writer:
         self.made_from: dict[Entry, Entry] = {}
         """For each view the copy of its source that its latest copy shows."""
         self.host: dict[Entry, Entry] = {}
-        """The copy in host memory of an entry that was copied out."""
+        """The copy outside the device of an entry that was copied out, or of a variable whose home is there."""
+        self.changed: set[Entry] = set()
+        """Variables whose home does not have their present value."""
+        self.variable_of: dict[Entry, Entry] = {}
+        """For each state of a variable that is away the variable."""
         self.leaving: set[Entry] = set()
         self.arriving: set[Entry] = set()
         self.phase = FORWARD
@@ -48,6 +63,10 @@ class _Writer:
     def write(self, schedule: Schedule) -> Graph:
         for i in self.source.variables():
             self._append(i, (), self.source.name[i], self.source.phase[i])
+        for entry in schedule.away:
+            self.host[entry] = self.latest[entry]
+            self.variable_of[entry] = entry
+            self.dropped.add(entry)
         for kind, operand in schedule.steps:
             if kind == RUN:
                 self._run(operand)
@@ -66,8 +85,17 @@ class _Writer:
 
     def _begin_out(self, entry: Entry) -> None:
         copy = self._read(entry, False, self.source.node_of[entry])
-        self.host[entry], = self._transfer("_swap_out", entry, (copy,))
-        self.leaving.add(entry)
+        if entry in self.variable_of:
+            self._take_home(entry, copy)
+        else:
+            self.host[entry], = self._transfer("_swap_out", entry, (copy,))
+            self.leaving.add(entry)
+
+    def _take_home(self, variable: Entry, copy: Entry) -> None:
+        self.host[variable], = self._transfer("_swap_home", variable, (self.host[variable], copy))
+        self.latest[variable] = copy
+        self.leaving.add(variable)
+        self.changed.discard(variable)
 
     def _begin_in(self, entry: Entry) -> None:
         if entry not in self.host or entry not in self.dropped:
@@ -91,6 +119,9 @@ class _Writer:
     def _run(self, node: int) -> None:
         op = self.source.op[node]
         assert op is not None
+        if only_moves(op, self.source.params[node]) and self.source.inputs[node][0] in self.variable_of:
+            self._move_home(node)
+            return
         unread = op.unread(self.source.params[node])
         inputs = tuple(self._read(e, k in unread, node) for k, e in enumerate(self.source.inputs[node]))
         name, phase = self.source.name[node], self.source.phase[node]
@@ -104,7 +135,27 @@ class _Writer:
         self.runs[node] += 1
         self.phase = phase
         self._append(node, inputs, name, phase)
+        self._note_changes(node)
         self.dropped.difference_update(self.source.entries(node))
+
+    def _move_home(self, node: int) -> None:
+        """Instead of a node that moves a value into a variable that is away: the value is taken home at once."""
+        buffer, value = self.source.inputs[node]
+        self.runs[node] += 1
+        copy = self._read(value, False, node)
+        self._take_home(self.variable_of[buffer], copy)
+        self.latest[self.source.first[node]] = copy
+
+    def _note_changes(self, node: int) -> None:
+        """Variables that are away have a new value on the device once a node has changed them."""
+        source, op = self.source, self.source.op[node]
+        for k, out in op.mutates(source.params[node]) if self.variable_of and op is not None else ():
+            variable = self.variable_of.get(source.inputs[node][k])
+            if variable is not None:
+                entry = source.first[node] + out
+                self.variable_of[entry] = variable
+                self.latest[variable] = self.latest[entry]
+                self.changed.add(variable)
 
     def _append(self, node: int, inputs: tuple[Entry, ...], name: str, phase: int) -> None:
         source = self.source
@@ -156,6 +207,8 @@ class _Writer:
     def _check_complete(self) -> None:
         for entry in (*self.leaving, *self.arriving):
             raise MXNetError(f"the schedule ends while {self.source.entry_name(entry)} is still being copied")
+        for entry in self.changed:
+            raise MXNetError(f"the schedule changes {self.source.entry_name(entry)} and never takes it home")
         for i, op in enumerate(self.source.op):
             if op is not None and not op.view(self.source.params[i]) and not self.runs[i]:
                 raise MXNetError(f"the schedule never runs {self.source.name[i]}")

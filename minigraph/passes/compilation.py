@@ -44,6 +44,14 @@ class MemoryChoice:
                    host_bytes, "host" if disk is None else "file")
 
 
+    @property
+    def may_move_homes(self) -> bool:
+        """Whether parameters and states may be given homes outside the device."""
+        policy = POLICIES.get(self.memory)
+        return policy is not None and policy.moves_homes and self.budget_bytes is not None \
+            and self.host_budget_bytes > 0
+
+
 UNBOUNDED = 1 << 60
 """Bytes that nothing reaches."""
 
@@ -144,7 +152,9 @@ class Compilation:
     algorithms: list[Algorithm | None] | None = None
     offsets: np.ndarray | None = None
     workspace_offsets: dict[int, int] | None = None
+    away: frozenset[str] = frozenset()
     persistent_bytes: int = 0
+    home_bytes: int = 0
     transient_bytes: int | None = None
     host_bytes: int = 0
     swapped_bytes: int = 0

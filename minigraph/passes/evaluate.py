@@ -55,13 +55,14 @@ def fastest_within(state: Compilation, candidates: Sequence[Candidate]) -> Sched
 def _needed_bytes(state: Compilation, candidate: Candidate) -> int:
     """The least budget under which a candidate is taken: what it is packed to, or its quick count where that is more,
     by which it is passed over. So what is named as the least budget is always accepted."""
-    return max(candidate.peak_bytes, state.persistent_bytes + packed_bytes(state, candidate.schedule))
+    return max(candidate.peak_bytes, packed_bytes(state, candidate.schedule))
 
 
 def no_host_room(state: Compilation, candidates: Sequence[Candidate]) -> MXNetError:
     """The error when no candidate has room for what it swaps out; it names the least host budget that would do."""
     request = state.request
-    least = min(_carried_out(state, candidate.schedule).host_bytes for candidate in candidates)
+    trials = [_carried_out(state, candidate.schedule) for candidate in candidates]
+    least = min(trial.host_bytes + trial.home_bytes for trial in trials)
     return MXNetError(
         f"memory={request.memory!r} swaps values out, and the host budget of {request.host_budget_bytes} bytes has no "
         f"room for them: the least that it can do with is {least} bytes ({format_bytes(least)}); give a larger "
@@ -76,16 +77,16 @@ def _refusal(state: Compilation, least: int, schedule: Schedule) -> OutOfMemoryE
     """The error that names the least budget, what forces it, and what to do."""
     request, budget = state.request, state.request.budget_bytes
     assert budget is not None
+    trial = _carried_out(replace(state, layout=copy.deepcopy(state.layout)), schedule)
     return OutOfMemoryError(
         f"a budget of {budget} bytes ({format_bytes(budget)}) is too small for `{request.program}` with "
         f"memory={request.memory!r}: the least that it can do with is {least} bytes ({format_bytes(least)}), of "
-        f"which {state.persistent_bytes} are parameters, states and gradients; {_what_forces(state, schedule)}; give "
+        f"which {trial.persistent_bytes} are parameters, states and gradients; {_what_forces(trial)}; give "
         f"that much, a smaller batch or another policy", least, budget)
 
 
-def _what_forces(state: Compilation, schedule: Schedule) -> str:
-    """The instruction at a schedule's peak, and the largest tensors that are live there."""
-    trial = _carried_out(replace(state, layout=copy.deepcopy(state.layout)), schedule)
+def _what_forces(trial: Compilation) -> str:
+    """The instruction at the peak of a schedule that was carried out, and the largest tensors that are live there."""
     lower(trial)
     assert trial.plan is not None
     plan, storages = trial.plan, device_storages(trial.plan)
@@ -96,11 +97,17 @@ def _what_forces(state: Compilation, schedule: Schedule) -> str:
     return f"{where}, where the largest are {', '.join(named)}"
 
 
+def allowed_host_bytes(state: Compilation) -> int:
+    """The host budget; what other programs have taken home there already cannot be refused."""
+    return max(state.request.host_budget_bytes, state.home_bytes)
+
+
 def packed_bytes(state: Compilation, schedule: Schedule) -> int:
-    """Bytes of the transient arena that a schedule comes to; more than any budget where the host's does not suffice."""
+    """Bytes of both arenas that a schedule comes to; more than any budget where the host's does not suffice."""
     trial = _carried_out(state, schedule)
     assert trial.transient_bytes is not None
-    return trial.transient_bytes if trial.host_bytes <= state.request.host_budget_bytes else NEVER
+    fits = trial.host_bytes + trial.home_bytes <= allowed_host_bytes(state)
+    return trial.persistent_bytes + trial.transient_bytes if fits else NEVER
 
 
 def _carried_out(state: Compilation, schedule: Schedule) -> Compilation:

@@ -5,6 +5,7 @@ import numpy as np
 
 from ..base import Entry
 from ..graph.graph import FORWARD, Graph
+from ..memory.layout import HOME
 from ..plan.plan import (
     IN_STREAM,
     OUT_STREAM,
@@ -20,7 +21,7 @@ from ..plan.plan import (
 from .compilation import Compilation
 from .fingerprint import fingerprint
 
-PERSISTENT_ARENA, TRANSIENT_ARENA, SWAP_ARENA = 0, 1, 2
+PERSISTENT_ARENA, TRANSIENT_ARENA = 0, 1
 _UINT8 = np.dtype(np.uint8)
 
 
@@ -59,23 +60,35 @@ class _Lowering:
         assert state.transient_bytes is not None and state.naive_bytes is not None
         assert state.lower_bound_bytes is not None
         persistent_bytes = state.layout.bytes
-        figures = Figures(len(graph), persistent_bytes + state.naive_bytes, persistent_bytes + state.lower_bound_bytes,
+        figures = Figures(len(graph), persistent_bytes + state.layout.home_bytes + state.naive_bytes,
+                          persistent_bytes + state.lower_bound_bytes,
                           state.packing, 0.0, {}, state.step_seconds, state.plain_step_seconds,
                           state.recompute_flops)
-        arenas = [Arena("persistent", "device", persistent_bytes), Arena("transient", "device", state.transient_bytes)]
-        if state.host_bytes:
-            arenas.append(Arena("swap", state.request.swap_space, state.host_bytes))
         outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
-        return Plan(state.request.program, state.request.memory, tuple(arenas), self.buffers, self.code,
+        return Plan(state.request.program, state.request.memory, tuple(self._arenas()), self.buffers, self.code,
                     self._persistent(), self._inputs(), outputs, self._ranges(),
                     fingerprint(state.symbol_graph, state.request), figures,
                     parameters=state.parameters, without_gradient=state.without_gradient)
 
+    def _arenas(self) -> list[Arena]:
+        state = self.state
+        assert state.transient_bytes is not None
+        arenas = [Arena("persistent", "device", state.layout.bytes),
+                  Arena("transient", "device", state.transient_bytes)]
+        if state.host_bytes:
+            arenas.append(Arena("swap", state.request.swap_space, state.host_bytes))
+        if state.layout.home_bytes:
+            arenas.append(Arena(HOME, state.layout.space, state.layout.home_bytes))
+        return arenas
+
     def _declare_persistent(self) -> None:
+        layout, schedule = self.state.layout, self.state.schedule
+        assert schedule is not None
         for i in self.graph.variables():
             kind, held = self.graph.variable_class[i], self.graph.type_of(self.graph.first[i])
             if kind in PERSISTENT_CLASSES:
-                self.state.layout.declare(self.graph.name[i], held.shape, held.dtype, kind)
+                layout.declare(self.graph.name[i], held.shape, held.dtype, kind)
+        layout.send_away(self.state.away, self.state.request.swap_space)
 
     def _make_buffers(self) -> None:
         """Buffer k is entry k: what an entry shares with always comes before it."""
@@ -83,14 +96,16 @@ class _Lowering:
         born, dies = self._lifetimes()
         outputs = set(graph.outputs)
         assert self.state.offsets is not None
-        offsets = self.state.offsets.tolist()
+        offsets, places = self.state.offsets.tolist(), self.state.layout.places
+        number = {arena.name: k for k, arena in enumerate(self._arenas())}
         for entry in range(graph.num_entries):
             storage = sharing.storage_of[entry]
             name = sharing.persistent[storage]
-            arena = SWAP_ARENA if sharing.on_host[storage] else TRANSIENT_ARENA if name is None else PERSISTENT_ARENA
-            offset = offsets[storage] if name is None else self.state.layout.places[name].offset
+            arena, offset = "swap" if sharing.on_host[storage] else "transient", offsets[storage]
+            if name is not None:
+                arena, offset = places[name].arena, places[name].offset
             kind = graph.type_of(entry)
-            self.buffers.add(graph.entry_name(entry), arena, offset, kind.nbytes, kind.shape, kind.dtype,
+            self.buffers.add(graph.entry_name(entry), number[arena], offset, kind.nbytes, kind.shape, kind.dtype,
                              born=born[entry], dies=dies[entry], shares=sharing.shares[entry],
                              view=sharing.view[entry], buffer_class=self._class(entry, name, outputs))
         for t, label, offset, nbytes in self.scratch:
@@ -165,13 +180,14 @@ class _Lowering:
         """A copy waits for the compute stream's present, and whoever needs its end waits for its event."""
         graph, name = self.graph, self.graph.name[node]
         inputs, outs = graph.inputs[node], tuple(graph.entries(node))
-        if what in ("out", "in"):
-            stream, kind = (OUT_STREAM, Kind.COPY_OUT) if what == "out" else (IN_STREAM, Kind.COPY_IN)
+        if outs:
+            stream, kind = (IN_STREAM, Kind.COPY_IN) if what == "in" else (OUT_STREAM, Kind.COPY_OUT)
+            source = inputs[-1]
             ready, done = self._event(), self._event()
             self.code.add(Kind.RECORD, name=name, event=ready)
             self.code.add(Kind.WAIT, stream=stream, name=name, event=ready)
-            self.written[outs[0]] = self.last_read[inputs[0]] = self.code.add(
-                kind, stream=stream, name=name, reads=inputs, writes=outs)
+            self.written[outs[0]] = self.last_read[source] = self.code.add(
+                kind, stream=stream, name=name, reads=(source,), writes=outs)
             self.code.add(Kind.RECORD, stream=stream, name=name, event=done)
             self.copied[outs[0]] = done
         else:

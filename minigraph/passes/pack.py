@@ -1,12 +1,15 @@
 """pack: lifetimes to offsets in the transient arena, and the figures that the plan is judged by."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from ..base import ALIGNMENT, align
+from ..base import ALIGNMENT, Algorithm, align
 from ..graph.graph import Graph
 from ..memory.packing import Problem, Solution, pack, validate
-from .compilation import Compilation, Sharing
+from ..plan.plan import PERSISTENT_CLASSES
+from .compilation import Compilation
 
 Lives = list[tuple[int, int, int]]
 """(born, dies, bytes) of each tensor to place."""
@@ -19,7 +22,6 @@ def assign_offsets(state: Compilation) -> None:
     transient, lives = _lives(state, on_host=False)
     scratch = _workspaces(state)
     state.lower_bound_bytes = _problem(lives + list(scratch.values())).lower_bound_bytes
-    state.naive_bytes = _naive_bytes(state)
     if state.request.memory not in ("naive", "inplace"):
         solution = _solve(lives + list(scratch.values()), _capacity(state))
         starts = solution.offset[len(transient):]
@@ -85,20 +87,18 @@ def _side_by_side(lives: Lives, workspace_bytes: int) -> Solution:
     return Solution(ends - sizes, total + align(workspace_bytes), "side by side")
 
 
-def _naive_bytes(state: Compilation) -> int:
-    """Transient bytes if every tensor had bytes of its own: all values but views and changed states, and the largest
-    workspace once."""
-    graph, sharing, algorithms = state.graph, state.sharing, state.algorithms
-    assert graph is not None and sharing is not None and algorithms is not None
-    total = sum(align(graph.type_of(e).nbytes) for e in _own_values(graph, sharing))
+def naive_bytes(graph: Graph, algorithms: Sequence[Algorithm | None]) -> int:
+    """Transient bytes if every tensor had bytes of its own: all values but views, changed states and what lies in the
+    persistent arena, and the largest workspace once."""
+    total = sum(align(graph.type_of(e).nbytes) for e in _own_values(graph))
     return total + align(max((a.workspace_bytes for a in algorithms if a is not None), default=0))
 
 
-def _own_values(graph: Graph, sharing: Sharing) -> list[int]:
+def _own_values(graph: Graph) -> list[int]:
     own = []
     for i, op in enumerate(graph.op):
         if op is None:
-            if sharing.persistent[sharing.storage_of[graph.first[i]]] is None:
+            if graph.variable_class[i] not in PERSISTENT_CLASSES:
                 own.append(graph.first[i])
         elif not op.view(graph.params[i]):
             changed = {out for _, out in op.mutates(graph.params[i])}

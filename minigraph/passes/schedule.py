@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 from ..base import Cost, align
 from ..graph.graph import FORWARD, Graph
 from ..memory.machine import Machine, get_machine
-from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Strategy, judge
+from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Strategy, judge, place_homes
 from ..memory.policies.quick import QuickCount
 from ..memory.profile import Profile
 from ..memory.schedule import Schedule, from_order
 from ..plan.plan import PERSISTENT_CLASSES
 from .compilation import UNBOUNDED, Compilation
-from .evaluate import fastest_within, no_host_room
+from .evaluate import allowed_host_bytes, fastest_within, no_host_room
+from .pack import naive_bytes
 from .workspace import choose_workspaces
 
 
@@ -25,12 +26,15 @@ def schedule(state: Compilation) -> None:
     assert graph is not None
     order = [i for i, op in enumerate(graph.op) if op is not None and not op.view(graph.params[i])]
     state.backward_start = sum(1 for node in order if graph.phase[node] == FORWARD)
-    strategy = PLAIN if request.program in ("eval", "update") else POLICIES.get(request.memory, PLAIN)
+    asked = POLICIES.get(request.memory, PLAIN)
+    strategy = PLAIN if request.program in ("eval", "update") else asked
     if strategy.without_budget == "fastest" and request.budget_bytes is None:
         strategy = PLAIN
-    state.persistent_bytes = _persistent_bytes(state)
+    state.persistent_bytes, state.home_bytes = _bytes_at_home(state)
     problem = make_problem(state, order)
     candidates = strategy.candidates(problem)
+    if candidates:
+        candidates = place_homes(problem, candidates, asked.moves_homes and request.budget_bytes is not None)
     if not candidates:
         raise no_host_room(state, strategy.candidates(replace(problem, host_budget_bytes=UNBOUNDED)))
     state.schedule = fastest_within(state, candidates)
@@ -55,24 +59,30 @@ def make_problem(state: Compilation, order: list[int]) -> Problem:
     seconds = node_seconds(graph, order, get_machine(state.request.machine), profile)
     size_bytes = [align(graph.type_of(e).nbytes) for e in range(graph.num_entries)]
     held = [align(graph.type_of(e).nbytes) for e in range(graph.num_entries)]
-    for i in graph.variables():
-        if graph.variable_class[i] in PERSISTENT_CLASSES:
-            held[graph.first[i]] = 0
+    variables = [graph.first[i] for i in graph.variables() if graph.variable_class[i] in PERSISTENT_CLASSES]
+    for entry in variables:
+        held[entry] = 0
+    settled = frozenset(e for e in variables if graph.name[graph.node_of[e]] in state.layout.away)
     trial = replace(state, schedule=from_order(order), seconds={})
     choose_workspaces(trial)
     assert trial.algorithms is not None
+    state.naive_bytes = naive_bytes(graph, trial.algorithms)
     scratch = [0 if a is None else align(a.workspace_bytes) for a in trial.algorithms]
     machine = get_machine(state.request.machine)
-    counter = QuickCount(graph, order, held, scratch, seconds, machine)
+    counter = QuickCount(graph, order, held, size_bytes, scratch, seconds, machine, state.request.swap_space)
 
     def quick(schedule: Schedule) -> Evaluation:
         found = counter.evaluate(schedule)
-        return replace(found, peak_bytes=state.persistent_bytes + found.peak_bytes)
+        moved = sum(size_bytes[entry] for entry in schedule.away - settled)
+        return Evaluation(state.persistent_bytes - moved + found.peak_bytes, found.seconds,
+                          state.home_bytes + moved + found.host_bytes)
 
     def live(schedule: Schedule) -> NDArray[np.int64]:
-        return state.persistent_bytes + counter.live_bytes(schedule)
+        moved = sum(size_bytes[entry] for entry in schedule.away - settled)
+        return state.persistent_bytes - moved + counter.live_bytes(schedule)
     return Problem(graph, order, state.backward_start, seconds, size_bytes, quick, live, machine,
-                   state.request.host_budget_bytes)
+                   allowed_host_bytes(state), variables, settled,
+                   state.request.swap_space)
 
 
 def _repeated_flops(graph: Graph, schedule: Schedule) -> float:
@@ -111,10 +121,12 @@ def node_seconds(graph: Graph, order: list[int], machine: Machine, profile: Prof
     return seconds
 
 
-def _persistent_bytes(state: Compilation) -> int:
-    """Bytes of the persistent arena once this program's tensors are in it."""
-    graph = state.graph
+def _bytes_at_home(state: Compilation) -> tuple[int, int]:
+    """Bytes of the persistent and of the home arena once this program's tensors are in them."""
+    graph, layout = state.graph, state.layout
     assert graph is not None
-    new = sum(align(graph.type_of(graph.first[i]).nbytes) for i in graph.variables()
-              if graph.variable_class[i] in PERSISTENT_CLASSES and graph.name[i] not in state.layout.places)
-    return state.layout.bytes + new
+    new = {False: 0, True: 0}
+    for i in graph.variables():
+        if graph.variable_class[i] in PERSISTENT_CLASSES and graph.name[i] not in layout.places:
+            new[graph.name[i] in layout.away] += align(graph.type_of(graph.first[i]).nbytes)
+    return layout.bytes + new[False], layout.home_bytes + new[True]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..base import Entry, MXNetError
 from ..graph.graph import Graph
+from ..ops.op import only_moves
 from ..plan.plan import PERSISTENT_CLASSES
 from .compilation import Compilation, Sharing
 
@@ -115,14 +116,13 @@ class _Sharer:
     def _elide_assignment(self, i: int, t: int) -> None:
         """Let a value that only moves into a persistent buffer be computed there: then nothing moves.
 
-        Holds for an op whose one output is its changed first input, which it does not read, with the second input's
-        contents (its in-place pair). The value's bytes must be born in the backward part, so that the old gradient
+        The value's bytes must be born in the backward part, so that the old gradient
         stays readable until then, and must be nobody else's.
         """
         graph = self.graph
         op, params, inputs = graph.op[i], graph.params[i], graph.inputs[i]
         assert op is not None
-        if op.mutates(params) != ((0, 0),) or 0 not in op.unread(params) or (1, 0) not in op.inplace(params):
+        if not only_moves(op, params):
             return
         buffer, value = self.storage_of[inputs[0]], self.storage_of[inputs[1]]
         movable = (self.persistent[value] is None and value not in self.holds_input

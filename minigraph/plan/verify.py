@@ -10,7 +10,7 @@ access is a slice of cells. What is proved:
   value, so a weight before and after its update are two buffers, and reading the old one afterwards is an error;
 - live bytes do not overlap, and lifetimes are honest: the first write is at `born`, no read at or after `dies`;
 - inputs and persistent tensors hold their values at the start; outputs and persistent tensors hold theirs at the
-  end, the latter where they lay at the start;
+  end, the latter where they lay at the start, with every change that was made to a copy elsewhere (`homes.py`);
 - any two accesses of two streams to the same byte, one of them a write, are ordered by events: a vector clock for
   each stream, and for each cell the clock of the last write and the last access of each stream.
 
@@ -25,6 +25,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from .homes import Homes
 from .plan import Kind, Plan
 from .wellformed import Int64Array, Places, VerificationError, check_form
 
@@ -51,7 +52,7 @@ def verify(plan: Plan) -> Verification:
     begin = perf_counter()
     places = Places(plan)
     checks = check_form(places)
-    checks += _Playback(places).run()
+    checks += _Playback(places).run() + Homes(places).check()
     return Verification(len(plan), len(places), checks, perf_counter() - begin)
 
 

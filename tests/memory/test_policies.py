@@ -172,7 +172,7 @@ def test_a_budget_that_is_no_byte_count_is_refused(budget) -> None:
 
 def test_binary_and_decimal_units_differ() -> None:
     executors = [convolutional().simple_bind(mx.cpu(), data=(4, 3, 8, 8), budget=text) for text in ("2GB", "2GiB")]
-    assert [e.memory.budget_bytes for e in executors] == [2 * 10**9, 2 * 2**30]
+    assert [e.options.memory.budget_bytes for e in executors] == [2 * 10**9, 2 * 2**30]
 
 
 def test_time_never_rises_with_the_budget_and_memory_never_with_its_falling() -> None:
@@ -199,7 +199,7 @@ def test_measured_bytes_are_the_planned_ones_under_a_budget() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     held = sum(arena.size for arena in executor.group.memory.arenas.values())
-    assert held <= executor.memory.budget_bytes
+    assert held <= executor.options.memory.budget_bytes
     assert peak <= 64 * 1024
 
 

@@ -48,7 +48,7 @@ def with_links(problem: Problem, seconds: float) -> Problem:
     machine = replace(problem.machine, copy_out=MIB / seconds, copy_in=MIB / seconds, launch_seconds=0.0)
     graph = problem.graph
     sizes = [0 if graph.op[graph.node_of[e]] is None else nbytes for e, nbytes in enumerate(problem.size_bytes)]
-    count = QuickCount(graph, problem.order, sizes, [0] * len(graph), problem.seconds, machine)
+    count = QuickCount(graph, problem.order, sizes, sizes, [0] * len(graph), problem.seconds, machine)
     return replace(problem, machine=machine, quick=count.evaluate, live=count.live_bytes)
 
 

@@ -52,6 +52,11 @@ class CpuMemory:
                 self.files[name] = SwapFile(self.disk)
             self.files[name].grow(nbytes)
 
+    def forget(self) -> None:
+        """Give the persistent arena back with all it holds; `reserve` makes a new one."""
+        self.arenas["persistent"] = _allocate(0)
+        self.generation += 1
+
     def _grow(self, name: str, nbytes: int) -> None:
         old, grown = self.arenas[name], _allocate(nbytes)
         grown[:old.size] = old

@@ -93,6 +93,18 @@ class CudaMemory:
         self.arenas[name], self._sizes[name] = allocation, nbytes
         self.generation += 1
 
+    def forget(self) -> None:
+        """Give the persistent arena back with all it holds; `reserve` makes a new one."""
+        with self.device.context:
+            self._replace("persistent", NOTHING, 0)
+
+    def reserve_space(self, name: str, space: str, nbytes: int) -> None:
+        """Make a page-locked arena at least this large; its contents are kept, and new bytes are zero."""
+        if space != "host":
+            raise MXNetError(f"the {name} arena of {format_bytes(nbytes)} is to lie in a {space}; the GPU keeps what "
+                             f"is not on the device in host memory: give host_budget=, and no disk=")
+        self.host_arena(name, nbytes)
+
     def host_arena(self, name: str, nbytes: int) -> np.ndarray:
         """A page-locked arena of the host as uint8, for swapping; made larger it keeps its contents."""
         have = self._host.get(name)
@@ -100,9 +112,12 @@ class CudaMemory:
             return have
         with self.device.context:
             array = self.holdings.pinned(nbytes)
+            kept = 0 if have is None else have.nbytes
+            self.device.touch(array, array.nbytes)
+            array[kept:] = 0
             if have is not None:
                 self.device.context.synchronize()
-                array[:have.nbytes] = have
+                array[:kept] = have
                 self.holdings.drop(have)
                 self.generation += 1
         self._host[name] = array
@@ -134,7 +149,9 @@ class CudaMemory:
     def read(self, arena: str, offset: int, shape: Shape, dtype: np.dtype) -> np.ndarray:
         """The tensor at a place of an arena, copied to the host once everything before has run."""
         result = np.empty(shape, dtype)
-        if result.nbytes:
+        if arena in self._host:
+            result.reshape(-1).view(np.uint8)[:] = self._settled(arena, offset, result.nbytes)
+        elif result.nbytes:
             with self.device.context:
                 address = self._address(arena, offset, result.nbytes)
                 self.device.driver.cuda.memcpy_dtoh_async(result, address, self.streams[0])
@@ -144,9 +161,19 @@ class CudaMemory:
     def write(self, arena: str, offset: int, value: np.ndarray) -> None:
         """Copy an array to a place of an arena, through page-locked memory; done when it returns."""
         data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        if data.nbytes:
+        if arena in self._host:
+            place = self._settled(arena, offset, data.nbytes)
+            self.device.touch(place, data.nbytes)
+            place[:] = data
+        elif data.nbytes:
             with self.device.context:
                 self._send(self._address(arena, offset, data.nbytes), data)
+
+    def _settled(self, arena: str, offset: int, nbytes: int) -> np.ndarray:
+        """Bytes of a host arena once everything before has run."""
+        with self.device.context:
+            self.streams[0].synchronize()
+        return self._host[arena][offset:offset + nbytes]
 
     def _send(self, address: int, data: np.ndarray) -> None:
         cuda, stream = self.device.driver.cuda, self.streams[0]
@@ -200,6 +227,13 @@ class SeparateMemory(CudaMemory):
         super().__init__(device)
         self._kept: dict[int, Allocation] = {}
         self._last: dict[int, int] = {}
+
+    def forget(self) -> None:
+        """Give all persistent allocations back."""
+        for place in self._kept.values():
+            self.holdings.drop(place)
+        self._kept.clear()
+        self.generation += 1
 
     def reserve(self, persistent_bytes: int, transient_bytes: int) -> None:
         """Nothing is reserved: allocations are made when a plan is bound."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from .auto import auto
 from .capuchin import capuchin
+from .parameters import place_homes
 from .problem import Candidate, Evaluation, Policy, Problem, judge
 from .sublinear import sublinear
 from .superneurons import superneurons
@@ -13,17 +14,22 @@ from .vdnn import vdnn, vdnn_all, vdnn_conv
 
 @dataclass(frozen=True)
 class Strategy:
-    """A policy, and which of its candidates is meant where no budget is given: the `fastest` or the `lowest` peak."""
+    """A policy, and which of its candidates is meant where no budget is given: the `fastest` or the `lowest` peak.
+
+    With `moves_homes` parameters and states may be sent away from the device, too.
+    """
 
     candidates: Policy
     without_budget: str
+    moves_homes: bool = False
 
 
-POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest"), "sublinear": Strategy(sublinear, "lowest"),
+POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest", moves_homes=True),
+                                "sublinear": Strategy(sublinear, "lowest"),
                                 "vdnn": Strategy(vdnn, "lowest"), "vdnn_all": Strategy(vdnn_all, "lowest"),
                                 "vdnn_conv": Strategy(vdnn_conv, "lowest"),
                                 "superneurons": Strategy(superneurons, "lowest"),
                                 "capuchin": Strategy(capuchin, "lowest")}
 """Every policy by the name that `memory=` takes."""
 
-__all__ = ["POLICIES", "Candidate", "Evaluation", "Policy", "Problem", "Strategy", "judge"]
+__all__ = ["POLICIES", "Candidate", "Evaluation", "Policy", "Problem", "Strategy", "judge", "place_homes"]

@@ -64,6 +64,8 @@ def _swapping(problem: Problem, kinds: Sequence[Collection[Entry]]) -> Iterator[
             chosen = away[:round(len(away) * share)]
             for lead in LEADS if chosen else ():
                 yield with_swaps(problem, base, sorted(chosen, key=lambda a: a.last), lead=lead)
+            if chosen:
+                yield with_swaps(problem, base, sorted(chosen, key=lambda a: a.last), eager=True, lead=LEADS[0])
 
 
 def _distinct(cuts: list[Cut], total: float, numbers: Sequence[int]) -> Iterator[int]:

@@ -28,7 +28,9 @@ class Problem:
     """An ordered graph. `order` lists the nodes that run, forward before `backward_start`; `seconds` are those of each
     node, `size_bytes` those of each entry, aligned. `quick` gives peak and time of a schedule for searches, and `live`
     the live bytes of both arenas at each of its steps; whoever asked for the schedules judges the finalists by the
-    passes that carry them out."""
+    passes that carry them out. `variables` outlive the program, and `settled` are those of them whose home is outside
+    the device already. Copies go to `swap_space`: "host" or "file".
+    """
 
     graph: Graph
     order: Sequence[int]
@@ -39,14 +41,17 @@ class Problem:
     live: Callable[[Schedule], NDArray[np.int64]]
     machine: Machine
     host_budget_bytes: int = 0
+    variables: Sequence[Entry] = ()
+    settled: frozenset[Entry] = frozenset()
+    swap_space: str = "host"
 
     def copy_out_seconds(self, entry: Entry) -> float:
         """Time of a copy of a value to host memory."""
-        return self.machine.copy_out_seconds(self.size_bytes[entry])
+        return self.machine.copy_out_seconds(self.size_bytes[entry], self.swap_space)
 
     def copy_in_seconds(self, entry: Entry) -> float:
         """Time of a copy of a value back."""
-        return self.machine.copy_in_seconds(self.size_bytes[entry])
+        return self.machine.copy_in_seconds(self.size_bytes[entry], self.swap_space)
 
     @cached_property
     def forward(self) -> tuple[int, ...]:

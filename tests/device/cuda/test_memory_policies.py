@@ -129,7 +129,7 @@ def measured() -> list:
         arenas = sum(align(arena.bytes, ALIGNMENT) for arena in planned.arenas if arena.space == "device")
         host = sum(array.nbytes for array in exe.group.memory._host.values())
         answers.append((policy, arenas, pool.peak_bytes - exe.group.memory.staging.device_bytes, planned.planned_bytes,
-                        exe.memory.budget_bytes, planned.arena_bytes("host"), host))
+                        exe.options.memory.budget_bytes, planned.arena_bytes("host"), host))
         del exe
     return answers
 

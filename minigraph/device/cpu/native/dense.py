@@ -92,5 +92,5 @@ class BackwardBias(_Dense):
               algorithm: str) -> Sequence[NativeCall]:
         grad, = ins
         width = grad.shape[-1]
-        chunk = MAX_CHUNK * (prod(grad.shape[1:-1]) or 1)
-        return [NativeCall("sum_rows", (pointer(grad), pointer(outs[0]), int64(_rows(grad.shape, width), width, chunk)))]
+        sizes = int64(_rows(grad.shape, width), width, MAX_CHUNK * (prod(grad.shape[1:-1]) or 1))
+        return [NativeCall("sum_rows", (pointer(grad), pointer(outs[0]), sizes))]

@@ -1,0 +1,231 @@
+"""Homes outside the device: parameters, states and visible gradients that come to the device for those who use them.
+
+A *stay* is a stretch of a schedule in which a variable is on the device: it comes in just before its first reader, and
+leaves after its last one, in a copy where it was changed. Copies run on their two streams beside the computation, each
+as late as it can still be in time. Those variables are sent away first whose copies cost least for the bytes that
+they free; an optimizer's states come in for the update alone, so they mostly go before the parameters.
+"""
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...base import Entry
+from ...ops.op import only_moves
+from ..schedule import DROP, IN, OUT, RUN, Schedule
+from .problem import Candidate, Problem, judge
+
+SHARES = (0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+"""Shares of the bytes of all variables that are tried away from the device."""
+
+@dataclass(frozen=True)
+class Form:
+    """How stays are made: readers at most `hold` steps apart share one, a copy in begins at most `lead` steps before
+    it, and with `eager` the computation waits for a copy home rather than keep its source."""
+
+    hold: int
+    lead: int | None
+    eager: bool
+
+
+FORMS = (Form(2, 2, True), Form(2, None, False), Form(64, None, False))
+BASES = 6
+"""Schedules of the computation that are tried with each of them."""
+COARSE_SHARES, COARSE_FORMS, COARSE_BASES = (0.5, 0.9, 1.0), FORMS[-1:], 4
+"""The same for graphs so large that trying all the others would take longer than `WORK`."""
+WORK = 4_000_000
+"""Steps of schedules that are looked at; about a microsecond or two each."""
+
+
+@dataclass
+class Stay:
+    """A variable on the device from before the step `first` until after the step `last`.
+
+    `changed` is the last step that changes it, or -1; `arrives` is false where its old value is not needed.
+    """
+
+    variable: Entry
+    first: int
+    last: int
+    changed: int
+    arrives: bool
+
+
+class Homes:
+    """What a graph's nodes do to its variables, and schedules in which some of these are away."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.touches = _touches(problem)
+
+    def schedule(self, base: Schedule, away: Collection[Entry], form: Form) -> Schedule:
+        """The schedule with the variables at home outside the device, brought in for each stay."""
+        variables = frozenset(away)
+        stays = self.stays(base, variables, form.hold)
+        starts = _start_seconds(self.problem, base)
+        before: list[tuple[int, int, int, str, Entry]] = []
+        releases = self._releases(base, stays, starts, form.eager)
+        for number, (stay, release) in enumerate(zip(stays, releases, strict=True)):
+            before.append((release, 1, number, DROP, stay.variable))
+            if stay.changed >= 0 and stay.arrives:
+                before.append((stay.changed + 1, 0, number, OUT, stay.variable))
+        before += self._arrivals(base, stays, releases, starts, form.lead)
+        return Schedule(_merged(base.steps, sorted(before)), variables)
+
+    def stays(self, base: Schedule, variables: Collection[Entry], hold: int) -> list[Stay]:
+        """The stays of variables, in the order of their first steps."""
+        current: dict[Entry, Stay] = {}
+        result: list[Stay] = []
+        touches = self.touches
+        for k, (kind, node) in enumerate(base.steps):
+            if kind != RUN or node not in touches:
+                continue
+            for variable, read, changed in touches[node]:
+                if variable not in variables:
+                    continue
+                stay = current.get(variable)
+                if stay is None or k - stay.last > hold or (changed and not read) or not stay.arrives:
+                    stay = current[variable] = Stay(variable, k, k, -1, read)
+                    result.append(stay)
+                stay.last = k
+                if changed:
+                    stay.changed = k
+        return result
+
+    def _releases(self, base: Schedule, stays: Sequence[Stay], starts: Sequence[float], eager: bool) -> list[int]:
+        """The step before which each stay has ended: where the modelled copy home has left, if there is one."""
+        problem, end = self.problem, len(base.steps)
+        releases = [stay.last + 1 for stay in stays]
+        if eager:
+            return releases
+        leaving = [(stay.changed, number) for number, stay in enumerate(stays) if stay.changed >= 0]
+        leaving += [(k, -1) for k, (kind, _) in enumerate(base.steps) if kind == OUT]
+        clock = 0.0
+        for k, number in sorted(leaving):
+            entry = stays[number].variable if number >= 0 else base.steps[k][1]
+            clock = max(clock, starts[k + 1]) + problem.copy_out_seconds(entry)
+            if number >= 0:
+                releases[number] = min(max(bisect_left(starts, clock, 0, end), releases[number]), end)
+        return releases
+
+    def _arrivals(self, base: Schedule, stays: Sequence[Stay], releases: Sequence[int], starts: Sequence[float],
+                  lead: int | None) -> Iterator[tuple[int, int, int, str, Entry]]:
+        """Where each copy in begins: as late as those behind it allow, and never before the stay before has ended."""
+        problem = self.problem
+        earliest, ended = [0] * len(stays), dict[Entry, int]()
+        for number, stay in enumerate(stays):
+            earliest[number] = ended.get(stay.variable, 0)
+            ended[stay.variable] = releases[number]
+        arriving = [(stay.first, number) for number, stay in enumerate(stays) if stay.arrives]
+        arriving += [(k, -1) for k, (kind, _) in enumerate(base.steps) if kind == IN]
+        next_in = float("inf")
+        for k, number in sorted(arriving, reverse=True):
+            entry = stays[number].variable if number >= 0 else base.steps[k][1]
+            next_in = min(starts[k], next_in) - problem.copy_in_seconds(entry)
+            if number >= 0:
+                first = earliest[number] if lead is None else max(earliest[number], k - lead)
+                yield min(max(bisect_right(starts, next_in) - 1, first), k), 2, number, IN, entry
+
+
+def place_homes(problem: Problem, candidates: list[Candidate], free: bool) -> list[Candidate]:
+    """Candidates in which the variables that must be away are, and with `free` also some in which others are too."""
+    if not problem.settled and not (free and problem.host_budget_bytes):  # no variable is away, and none may go
+        return candidates
+    homes, plain = Homes(problem), candidates[0].schedule
+    order = _by_traffic(problem, homes, plain)
+    fine = len(candidates) * len(plain) * len(SHARES) * len(FORMS) <= WORK
+    shares, forms, count = (SHARES, FORMS, BASES) if fine else (COARSE_SHARES, COARSE_FORMS, COARSE_BASES)
+    choices = [problem.settled, *_shares(problem, order, shares)] if free else [problem.settled]
+    schedules = [candidate.schedule for candidate in candidates] if not problem.settled else []
+    for base in spread(candidates, count if free else len(candidates)):
+        for away in dict.fromkeys(choices):
+            if away:
+                schedules += (homes.schedule(base.schedule, away, form) for form in forms)
+    return judge(problem, schedules)
+
+
+def spread(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
+    """At most so many candidates, evenly from the first to the last."""
+    if len(candidates) <= count:
+        return list(candidates)
+    return [candidates[k * (len(candidates) - 1) // (count - 1)] for k in range(count)]
+
+
+def _shares(problem: Problem, order: Sequence[Entry], shares: Sequence[float]) -> Iterator[frozenset[Entry]]:
+    """Beginnings of the order that hold these shares of all bytes, together with what must be away."""
+    total = sum(problem.size_bytes[entry] for entry in order)
+    chosen: list[Entry] = []
+    passed = at = 0
+    for share in shares:
+        while at < len(order) and passed < share * total:
+            passed += problem.size_bytes[order[at]]
+            chosen.append(order[at])
+            at += 1
+        yield problem.settled.union(chosen)
+
+
+def _by_traffic(problem: Problem, homes: Homes, schedule: Schedule) -> list[Entry]:
+    """Variables that may be sent away, those first whose copies take least time for the bytes they free."""
+    free = {entry for entry in problem.variables if problem.size_bytes[entry] and entry not in problem.settled}
+    seconds = dict.fromkeys(sorted(free), 0.0)
+    for stay in homes.stays(schedule, free, hold=FORMS[-1].hold):
+        seconds[stay.variable] += problem.copy_in_seconds(stay.variable) * stay.arrives
+        seconds[stay.variable] += problem.copy_out_seconds(stay.variable) * (stay.changed >= 0)
+    return sorted(free, key=lambda entry: (seconds[entry] / problem.size_bytes[entry], entry))
+
+
+def _touches(problem: Problem) -> dict[int, list[tuple[Entry, bool, bool]]]:
+    """For each node that reads or changes variables: (variable, whether its value is read, whether it is changed)."""
+    graph = problem.graph
+    root = {entry: entry for entry in problem.variables}
+    result: dict[int, list[tuple[Entry, bool, bool]]] = {}
+    for i in range(len(graph)):
+        op, params = graph.op[i], graph.params[i]
+        if op is None:
+            continue
+        inputs = graph.inputs[i]
+        if op.view(params):
+            if inputs[0] in root:
+                root[graph.first[i]] = root[inputs[0]]
+            continue
+        if not any(entry in root for entry in inputs):
+            continue
+        unread, changed = op.unread(params), op.mutates(params)
+        for source, out in changed:
+            if inputs[source] in root:
+                root[graph.first[i] + out] = root[inputs[source]]
+        positions = {source for source, _ in changed}
+        found: dict[Entry, tuple[bool, bool]] = {}
+        for k, entry in enumerate(inputs):
+            if entry in root:
+                read, changes = found.get(root[entry], (False, False))
+                moved = k in positions and only_moves(op, params)
+                needed = k not in unread or (k in positions and not moved)
+                found[root[entry]] = (read or needed, changes or k in positions)
+        touched = [(variable, read, changes) for variable, (read, changes) in found.items() if read or changes]
+        if touched:
+            result[i] = touched
+    return result
+
+
+def _start_seconds(problem: Problem, schedule: Schedule) -> list[float]:
+    """When each step would begin, and the last one end, if nothing waited for a copy."""
+    clock, starts = 0.0, [0.0]
+    for kind, operand in schedule.steps:
+        clock += problem.seconds[operand] if kind == RUN else 0.0
+        starts.append(clock)
+    return starts
+
+
+def _merged(steps: Sequence[tuple[str, int]],
+            before: Sequence[tuple[int, int, int, str, Entry]]) -> tuple[tuple[str, int], ...]:
+    """The steps with others before them: of those before the same step copies out come first, then drops."""
+    result: list[tuple[str, int]] = []
+    done = 0
+    for k, *_, kind, entry in before:
+        result += steps[done:k]
+        done = k
+        result.append((kind, entry))
+    result += steps[done:]
+    return tuple(result)

@@ -1,0 +1,87 @@
+"""Part of the verifier: what happens to persistent tensors between their homes and the device.
+
+A persistent tensor has one present value, which several buffers may hold: its home and copies of it. A computation that
+changes one of them makes a new present value, and then only its output holds it, until that is taken home. It is proved
+here that only holders of the present value are brought in, changed and taken home, and that the home is one of them at
+the end: no change is lost, and none is made to a copy that is behind. That bytes keep their values is proved in
+`verify.py`.
+"""
+from __future__ import annotations
+
+from typing import NoReturn
+
+from .plan import Kind
+from .wellformed import COPIES, Places, rules_of
+
+
+class Homes:
+    """Follows the present value of each persistent tensor over the instructions in list order."""
+
+    def __init__(self, places: Places) -> None:
+        self.places, self.plan = places, places.plan
+        self.value: list[int] = places.value.tolist()
+        self.span = list(zip(places.start.tolist(), places.end.tolist(), strict=True))
+        tensors = self.plan.persistent
+        self.home = {self.span[t.first]: k for k, t in enumerate(tensors) if places.bytes[t.first]}
+        self.tensor_of = {self.value[t.first]: k for k, t in enumerate(tensors)}
+        self.holders = [{self.value[t.first]} for t in tensors]
+        self.since = [-1] * len(tensors)
+        self.mutations: dict[tuple[str, int], tuple[tuple[int, int], ...]] = {}
+
+    def check(self) -> int:
+        """Follow the whole plan; the number of checks made."""
+        code = self.plan.instructions
+        for i, (kind, reads, writes) in enumerate(zip(code.kind, code.reads, code.writes, strict=True)):
+            if kind in COPIES:
+                self._copy(i, self.value[reads[0]], self.value[writes[0]])
+            elif writes:
+                self._compute(i, kind, reads, writes)
+        for k, tensor in enumerate(self.plan.persistent):
+            if self.value[tensor.last] not in self.holders[k]:
+                self._fail(k, len(self.plan), f"is not in {self.places.buffer(tensor.last)}, its home at the end")
+        return len(self.holders)
+
+    def _compute(self, i: int, kind: int, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
+        for source, out in self._mutations(i) if kind == Kind.COMPUTE else ():
+            tensor = self.tensor_of.get(self.value[reads[source]])
+            if tensor is not None:
+                if self.value[reads[source]] not in self.holders[tensor]:
+                    self._fail(tensor, i, f"is not in {self.places.buffer(reads[source])}, which is changed")
+                self._hold_alone(i, tensor, writes[out])
+        for b in writes:
+            tensor = self.home.get(self.span[b])
+            if tensor is not None:
+                self._hold_alone(i, tensor, b)
+
+    def _copy(self, i: int, source: int, target: int) -> None:
+        home, tensor = self.home.get(self.span[target]), self.tensor_of.get(source)
+        if tensor is None:
+            if home is not None:
+                self._hold_alone(i, home, target)
+            return
+        if source not in self.holders[tensor] or (home is not None and home != tensor):
+            self._fail(tensor, i, f"is not what is copied from {self.places.buffer(source)} to "
+                                  f"{self.places.buffer(target)}")
+        self.tensor_of[target] = tensor
+        self.holders[tensor].add(target)
+
+    def _hold_alone(self, i: int, tensor: int, b: int) -> None:
+        """The instruction makes a new present value in `b`."""
+        self.tensor_of[self.value[b]] = tensor
+        self.holders[tensor] = {self.value[b]}
+        self.since[tensor] = i
+
+    def _mutations(self, i: int) -> tuple[tuple[int, int], ...]:
+        code = self.plan.instructions
+        key = code.op[i], id(code.params[i])
+        found = self.mutations.get(key)
+        if found is None:
+            found = self.mutations[key] = tuple(sorted(rules_of(key[0], code.params[i]).mutates))
+        return found
+
+    def _fail(self, tensor: int, i: int, what: str) -> NoReturn:
+        since, name = self.since[tensor], self.plan.persistent[tensor].name
+        holder = min(self.holders[tensor])
+        self.places.fail(f"the value that persistent tensor {name!r} has at {self.places.instruction(i)}, since "
+                         f"{self.places.instruction(since)}, {what}; it is in {self.places.buffer(holder)}",
+                         since, i, at=self.span[holder])

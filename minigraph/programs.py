@@ -1,0 +1,150 @@
+"""The programs of one bound symbol: compiled when they are first needed, and again when tensors got other homes."""
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .base import MXNetError, OutOfMemoryError, Shape
+from .binding import Group, check_budgets, moved_up, persistent_places, unread_inputs
+from .bound import Bound
+from .inspection import with_internals
+from .memory.layout import HOME
+from .ndarray import NDArray
+from .passes.compilation import MemoryChoice, Request, Updater
+from .passes.fingerprint import fingerprint
+from .passes.pipeline import compile_program
+from .plan.plan import Arena, Plan
+from .plan.verify import verify
+
+MonitorCallback = Callable[[str, NDArray], Any]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How programs are compiled and run; see Executor."""
+
+    memory: MemoryChoice
+    machine: str
+    profile: str | None
+    verify: bool
+    poison: bool
+    graph: bool
+
+
+class Programs(Bound):
+    """A bound symbol with its programs.
+
+    `train` and `update` are made for each other: the outputs of the one are still read when the other runs, so it lies
+    behind it in the transient arena, and a budget must hold both.
+    """
+
+    def __init__(self, symbol: Any, group: Group, shapes: Mapping[str, Shape], dtypes: Mapping[str, Any],
+                 grad_req: str | Sequence[str] | Mapping[str, str], inputs: Sequence[str],
+                 own: Collection[str] | None, options: Options) -> None:
+        super().__init__(symbol, group, shapes, dtypes, grad_req, inputs, own)
+        self.options = options
+        self._programs: dict[str, Any] = {}
+        self._versions: dict[str, int] = {}
+        self._optional: dict[str, frozenset[str]] = {}
+        self._parameters: dict[str, tuple[str, ...]] = {}
+        self._updater: Updater | None = None
+        self._monitor: tuple[MonitorCallback, bool] | None = None
+        self._kept_bytes = 0
+        """Bytes of the budget that `train` leaves to `update`."""
+
+    def program(self, name: str) -> Any:
+        """The loaded program of that name, compiled on first use, and again when tensors have got other homes."""
+        if self._is_ready(name):
+            return self._programs[name]
+        return self._load_update() if name == "update" else self._load(self._compile(name))
+
+    def _is_ready(self, name: str) -> bool:
+        return name in self._programs and self._versions[name] == self.group.layout.version
+
+    def _load_update(self) -> Any:
+        """Compile `update` behind `train`, and `train` again when that leaves too little room for it."""
+        budget = self.options.memory.budget_bytes
+        while True:
+            below = self.program("train").plan.arenas[1].bytes
+            try:
+                plan = self._compile("update")
+            except OutOfMemoryError as refused:
+                if budget is None:
+                    raise
+                self._keep(refused.asked_bytes - refused.free_bytes)
+                continue
+            if self._is_ready("train"):
+                return self._load(moved_up(plan, below))
+            self._kept_bytes = 0
+            self._keep(plan.arenas[1].bytes if budget is not None else 0)
+
+    def _keep(self, nbytes: int) -> None:
+        """Have `train` leave so many more bytes of the budget, and compile it again."""
+        self._kept_bytes += nbytes
+        self._programs.pop("train", None)
+
+    def use_plan(self, name: str, plan: Plan) -> None:
+        """Run the program `step`, `train` or `eval` by a ready plan, such as one that `plan.serialize.load` read.
+
+        The plan may be of any memory mode. MXNetError when it was made for something else (another program, graph,
+        shapes, dtypes, requests, optimizer or device), or does not fit beside what is bound here or in the budgets.
+        """
+        if name not in ("step", "train", "eval"):
+            raise MXNetError(f"there is no program {name!r} to use a plan for; choose from step, train, eval")
+        if plan.program != name:
+            raise MXNetError(f"this plan is one of the program `{plan.program}`, and `{name}` is to use it")
+        if self._monitor is not None:
+            raise MXNetError("a monitor sees values that a ready plan does not keep; take it away, or compile here")
+        expected = fingerprint(self.graph, self._request(name))
+        if plan.fingerprint != expected:
+            raise MXNetError(f"the plan of `{name}` has the fingerprint {plan.fingerprint}, and here the program has "
+                             f"{expected}: graph, shapes, dtypes, requests, optimizer or device differ; compile it "
+                             f"here")
+        check_budgets(plan, self.options.memory.budget_bytes, self.options.memory.host_budget_bytes)
+        if self.options.verify:
+            verify(plan)
+        home = next((arena for arena in plan.arenas if arena.name == HOME), Arena(HOME, "host", 0))
+        self.group.layout.adopt(persistent_places(plan), plan.arenas[0].bytes, home.bytes, home.space)
+        self._load(plan)
+
+    def _load(self, plan: Plan) -> Any:
+        """Make room for a plan's program and load it."""
+        name = plan.program
+        self.group.reserve(plan, self.options.memory.budget_bytes)
+        self._versions[name] = self.group.layout.version
+        self._optional[name] = unread_inputs(plan)
+        name_of = {place: argument for argument, place in self._place.items()}
+        self._parameters[name] = tuple(name_of[place] for place in plan.parameters)
+        program = self._programs[name] = self.group.device.load(
+            plan, self.group.memory, poison=self.options.poison, graph=self.options.graph)
+        self._bound = None
+        return program
+
+    def _compile(self, name: str) -> Plan:
+        graph = self.graph
+        if self._monitor is not None and name in ("train", "eval"):
+            graph, self._sights = with_internals(graph, self._monitor[1])
+        request = self._request(name)
+        try:
+            return compile_program(graph, request, self.group.layout)
+        except OutOfMemoryError as refused:
+            if name != "train" or not self._kept_bytes:
+                raise
+            asked, budget = refused.asked_bytes + self._kept_bytes, self.options.memory.budget_bytes
+            raise OutOfMemoryError(f"training needs {asked} bytes, {self._kept_bytes} of them for the update, and the "
+                                   f"budget is {budget}: {refused}", asked, budget or 0) from refused
+
+    def _request(self, name: str) -> Request:
+        options, train = self.options, self.program("train").plan if name == "update" else None
+        requests = {self._place[arg]: "null" if name in ("step", "update") and arg in self.inputs else request
+                    for arg, request in self.requests.items()}
+        skip = frozenset(train.without_gradient) if train is not None else frozenset()
+        inputs = frozenset(self._place[name] for name in self.inputs)
+        taken = train.arenas[1].bytes if train is not None else self._kept_bytes if name == "train" else 0
+        memory = vars(options.memory)
+        if options.memory.budget_bytes is not None:
+            memory = {**memory, "budget_bytes": max(options.memory.budget_bytes - taken, 0)}
+        return Request(name, requests, inputs, updater=self._updater, skip=skip, verify=options.verify,
+                       algorithms=self.group.device.algorithms, machine=options.machine, profile=options.profile,
+                       **memory)
