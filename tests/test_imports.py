@@ -25,7 +25,7 @@ LAYERS = (
     ("context", "random", "formats.params", "formats.safetensors", "storage", "ndarray"),
     ("binding", "bound"),
     ("inspection", "profiling", "comparison"),
-    ("executor", "bind"),
+    ("programs", "executor", "bind"),
     ("formats", "initializer", "io_base", "io", "recordio", "augment", "augment_pixels",
      "image_iter", "lr_scheduler", "metric_base", "metric", "callback", "kvstore",
      "optimizer_base", "optimizer_more", "optimizer", "model", "module_base", "module_support", "module", "bucketing",
