@@ -141,3 +141,8 @@ def int64(*values: int) -> tuple[str, Any]:
 def float32(value: float) -> tuple[str, Any]:
     """A kernel argument: a float."""
     return "f", float(value)
+
+
+def float64(value: float) -> tuple[str, Any]:
+    """A kernel argument: a double."""
+    return "d", float(value)

@@ -116,10 +116,11 @@ def _operands(memory: Sequence[Guarded], types: Sequence[TensorType], unread: Se
 
 
 def check(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], rtol: float = 1e-5,
-          library: Library | None = None) -> None:
+          library: Library | None = None, rests: Sequence[int] = ()) -> None:
     """In all layouts, with one thread and with three, and in place, kernels give the NumPy definition in float64.
 
-    `rtol` bounds errors against the largest element. Threads and in-place pairs change no bit.
+    `rtol` bounds errors against the largest element. Threads and in-place pairs change no bit. `rests` are outputs that
+    rounding makes, for which float64 has no values.
     """
     op, native = get_op(name), native_op(name)
     assert native is not None
@@ -130,7 +131,8 @@ def check(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], rt
     for layouts in native.layouts(p, *types):
         with threads(1):
             found = run(name, params, arrays, layouts, library=library)
-        for array, want in zip(found, expected, strict=True):
+        compared = [pair for j, pair in enumerate(zip(found, expected, strict=True)) if j not in rests]
+        for array, want in compared:
             scale = max(np.abs(want).max(initial=0), 1e-30)
             np.testing.assert_allclose(array, want, rtol=0, atol=rtol * scale, err_msg=f"{name} {params} {layouts}")
         with threads(3):

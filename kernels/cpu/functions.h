@@ -1,0 +1,128 @@
+// Functions of every lane of a Vec: exponential, logarithm and what is made of them, to about two units in the last
+// place over the whole range, infinities, NaN and subnormal numbers among it.
+//
+// The polynomials are weighted least-squares fits to the functions' own series, of relative error below 5e-9.
+#pragma once
+#include <cstdint>
+
+#include "vector.h"
+
+typedef int32_t NativeInt __attribute__((vector_size(NATIVE * 4)));
+
+static INLINE NativeInt bits_of(Native x) { return reinterpret_cast<NativeInt>(x); }
+static INLINE Native from_bits(NativeInt x) { return reinterpret_cast<Native>(x); }
+
+// f(part) for each native part
+template <class F> static INLINE Vec each(const Vec &a, const F &f) {
+    Vec v;
+    for (int i = 0; i < PARTS; i++) v.part[i] = f(a.part[i]);
+    return v;
+}
+template <class F> static INLINE Vec each(const Vec &a, const Vec &b, const F &f) {
+    Vec v;
+    for (int i = 0; i < PARTS; i++) v.part[i] = f(a.part[i], b.part[i]);
+    return v;
+}
+
+template <int N> static INLINE Native polynomial(Native x, const float (&c)[N]) {
+    Native sum = Native{} + c[N - 1];
+    for (int i = N - 2; i >= 0; i--) sum = sum * x + c[i];
+    return sum;
+}
+
+static INLINE Native abs(Native x) { return from_bits(bits_of(x) & 0x7fffffff); }
+static INLINE Native with_sign_of(Native x, Native sign) {
+    return from_bits((bits_of(x) & 0x7fffffff) | (bits_of(sign) & INT32_MIN));
+}
+// The larger; NaN where either is, as in NumPy.
+static INLINE Native maximum(Native a, Native b) { return a != a ? a : (b <= a ? a : b); }
+static INLINE Native minimum(Native a, Native b) { return a != a ? a : (b >= a ? a : b); }
+
+static INLINE Native square_root(Native x) {
+#if defined(__AVX512F__)
+    return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+#else
+    Native y;
+    for (int i = 0; i < NATIVE; i++) y[i] = __builtin_sqrtf(x[i]);
+    return y;
+#endif
+}
+
+constexpr float ROUNDER = 12582912.0f;  // 1.5 * 2^23: adding and taking it away rounds to a whole number
+constexpr float LN2_HIGH = 0.693115234375f, LN2_LOW = 3.19461849453e-5f;
+
+static INLINE Native exp(Native x) {
+    static constexpr float C[] = {0.499999931f, 0.166665148f, 0.0416684568f, 0.00836941884f, 0.00138131445f};
+    x = x > 89.0f ? Native{} + 89.0f : x;  // NaN passes
+    x = x < -104.0f ? Native{} - 104.0f : x;
+    const Native shifted = x * 1.44269504f + ROUNDER;
+    const Native n = shifted - ROUNDER;
+    const Native r = (x - n * LN2_HIGH) - n * LN2_LOW;
+    const Native p = polynomial(r, C) * (r * r) + r + 1.0f;
+    // 2^n in two factors, so that neither leaves the range of normal numbers
+    const NativeInt whole = bits_of(shifted) - 0x4b400000, half = whole >> 1;
+    return p * from_bits((half + 127) << 23) * from_bits((whole - half + 127) << 23);
+}
+
+static INLINE Native log(Native x) {
+    static constexpr float C[] = {0.333333126f,  -0.250000096f, 0.200021187f, -0.166679959f, 0.142195524f,
+                                  -0.124055889f, 0.118881623f,  -0.11675652f, 0.067466408f};
+    const NativeInt tiny = x < 1.17549435e-38f;
+    const Native scaled = tiny ? x * 8388608.0f : x;
+    // scaled = 2^n (1 + f) with 1 + f in [sqrt(1/2), sqrt(2))
+    const NativeInt lifted = bits_of(scaled) - 0x3f3504f3;
+    const NativeInt whole = (lifted >> 23) - (tiny & 23);
+    const Native f = from_bits((lifted & 0x7fffff) + 0x3f3504f3) - 1.0f;
+    Native n;
+    n = __builtin_convertvector(whole, Native);
+    const Native square = f * f;
+    const Native result = n * LN2_HIGH + (f + (polynomial(f, C) * f * square - 0.5f * square + n * LN2_LOW));
+    const Native special = x < 0.0f ? Native{} + __builtin_nanf("") : (x == 0.0f ? Native{} - __builtin_inff() : x);
+    return (x > 0.0f) & (x <= 3.40282347e38f) ? result : special;
+}
+
+// log(1 + x) for x >= -1/2: the rounding of 1 + x is made up for
+static INLINE Native log1p(Native x) {
+    const Native sum = 1.0f + x;
+    const Native rest = x - (sum - 1.0f);
+    return sum == 1.0f ? x : (sum <= 3.40282347e38f ? log(sum) + rest / sum : sum);
+}
+
+static INLINE Native expm1(Native x) {
+    static constexpr float C[] = {0.50000001f,     0.16666666f,   0.0416661266f,
+                                  0.00833343316f, 0.00139577107f, 0.000198471735f};
+    return abs(x) < 0.4f ? polynomial(x, C) * (x * x) + x : exp(x) - 1.0f;
+}
+
+static INLINE Native tanh(Native x) {
+    static constexpr float C[] = {-0.333332783f, 0.13331329f, -0.0537292301f, 0.0206020078f, -0.00566078906f};
+    const Native size = abs(x), square = x * x;
+    const Native small = polynomial(square, C) * (square * x) + x;
+    const Native large = 1.0f - 2.0f / (exp(size + size) + 1.0f);
+    return size < 0.625f ? small : with_sign_of(large, x);
+}
+
+static INLINE Native sigmoid(Native x) { return 1.0f / (1.0f + exp(-x)); }
+
+// log(1 + exp(x)), never overflowing
+static INLINE Native softrelu(Native x) {
+    const Native tail = log1p(exp(-abs(x)));
+    return x != x ? x : (x > 0.0f ? x + tail : tail);
+}
+
+static INLINE Native softsign(Native x) { return x / (1.0f + abs(x)); }
+
+// The standard normal distribution function by the series of ops/gelu.py, precise in relative terms below 0.
+static INLINE Native normal_cdf(Native x) {
+    static constexpr float C[] = {0.5107913527612236f,     0.3435803329700964f,     0.13973603266188656f,
+                                  0.018221384245757106f,   -0.01075511615275464f,   -0.0032418548953675043f,
+                                  0.0015440476830892505f,  0.0004270201507622499f,  -0.0003281001479851415f,
+                                  -3.295153927018533e-05f, 6.768780689734518e-05f,  -1.327395517676192e-06f,
+                                  -8.508869900319127e-06f};
+    const Native z = abs(x) * 0.707106781f;
+    const Native t = 2.0f / (z + 2.0f);
+    const Native tail = polynomial(2.0f * t - 1.0f, C) * t * exp(-(z * z)) * 0.5f;
+    return x > 0.0f ? 1.0f - tail : tail;
+}
+
+static INLINE Native normal_density(Native x) { return exp(x * x * -0.5f) * 0.398942280f; }

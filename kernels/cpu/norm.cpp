@@ -1,0 +1,361 @@
+// Batch normalisation: moments of the channels, what they make of a tensor, and its gradients.
+//
+// Contract: outputs may lie on inputs as ops/norm*.py says; padding lanes stay zero. A pass over the tensor reads each
+// operand once and writes each output once: the training form takes two passes, moments and normalisation, and backward
+// two, sums and data gradient. Moments are taken in blocks that stay in the first cache, in float32 about each block's
+// own mean; blocks are joined in float64 about the first one's mean, and segments in float64 in ascending order.
+#include <cmath>
+#include <type_traits>
+
+#include "activate.h"
+#include "channels.h"
+#include "kernel.h"
+
+namespace {
+
+// Sums of a segment a channel: three, or two, rows of padded() doubles.
+constexpr int MOMENTS = 3, PRODUCTS = 2;
+
+struct Wide {
+    double lane[LANES];
+
+    void add(const Vec &v) {
+        float held[LANES];
+        v.store(held);
+        for (int i = 0; i < LANES; i++) lane[i] += held[i];
+    }
+};
+
+// The sum of four vectors in a fixed order; with the channel's pixels in rows, of all their lanes, in each lane.
+template <class Places> INLINE Vec joined(const Vec (&v)[4]) { return (v[0] + v[1]) + (v[2] + v[3]); }
+template <> INLINE Vec joined<Rows>(const Vec (&v)[4]) {
+    return Vec::of(static_cast<float>(total((v[0] + v[1]) + (v[2] + v[3]))));
+}
+
+struct MomentsArgs {
+    const float *data;
+    double *moments;
+    Channels c;
+};
+
+// Pivot, sum and sum of squares about the pivot of one unit of a segment.
+template <class Places> struct Moments {
+    static constexpr int CHANNELS = std::is_same<Places, Rows>::value ? 1 : LANES;  // of the unit
+    float pivot[LANES] = {};
+    Wide sum{}, squares{};
+    bool begun = false;
+
+    // Take in a block of `count` pixels at `offset`.
+    INLINE void add(const Places &at, const float *data, int64_t unit, int64_t offset, int64_t count) {
+        Vec sums[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
+        at.vectors(unit, offset, count, [&](auto access, int64_t i, int j) { sums[j] += access.load(data + i); });
+        Vec mean = joined<Places>(sums);
+        const Vec share = Vec::of(1.0f / static_cast<float>(count));
+        mean = mean * share;
+        Vec rest[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
+        Vec square[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
+        at.vectors(unit, offset, count, [&](auto access, int64_t i, int j) {
+            const Vec centred = access.keep(access.load(data + i) - mean);
+            rest[j] += centred;
+            square[j].add_product(centred, centred);
+        });
+        join(mean, joined<Places>(rest), joined<Places>(square), static_cast<double>(count));
+    }
+
+    // Take in a block of so many pixels, of a mean, and sums of what is left and of its squares.
+    INLINE void join(const Vec &mean, const Vec &rest, const Vec &square, double count) {
+        float m[LANES], r[LANES], q[LANES];
+        mean.store(m), rest.store(r), square.store(q);
+        if (!begun) std::memcpy(pivot, m, sizeof pivot);
+        begun = true;
+        for (int i = 0; i < CHANNELS; i++) {
+            const double step = static_cast<double>(m[i]) - pivot[i];
+            sum.lane[i] += count * step + r[i];
+            squares.lane[i] += q[i] + step * (count * step + 2.0 * r[i]);
+        }
+    }
+
+    void store(double *to, int64_t padded, int64_t unit) const {
+        to += unit * CHANNELS;
+        for (int i = 0; i < CHANNELS; i++) {
+            to[i] = pivot[i], to[padded + i] = sum.lane[i], to[2 * padded + i] = squares.lane[i];
+        }
+    }
+};
+
+void batchnorm_moments(const MomentsArgs &a) {
+    const int64_t padded = a.c.padded();
+    with_places(a.c, [&](auto at) {
+        using Places = decltype(at);
+        for_segments(a.c, false, [&](int64_t number, const Segment &s, int64_t first, int64_t last) {
+            for (int64_t unit = first; unit < last; unit++) {
+                Moments<Places> found;
+                at.walk(s, unit, [&](int64_t offset, int64_t count) {
+                    for (int64_t i = 0; i < count; i += Places::BLOCK)
+                        found.add(at, a.data, unit, offset + i * at.stride(), least(Places::BLOCK, count - i));
+                });
+                found.store(a.moments + number * MOMENTS * padded, padded, unit);
+            }
+        });
+    });
+}
+
+// The sum over segments of value(segment's row of doubles, its number of pixels), chunk by chunk.
+template <class Value> double over_segments(const Channels &c, const double *rows, int64_t terms, const Value &value) {
+    double sum = 0;
+    for (int64_t chunk = 0, number = 0; chunk < c.chunks(); chunk++) {
+        double part = 0;
+        for (int64_t i = 0; i < c.chunk_segments(); i++, number++) {
+            const int64_t count = segment_of(c, number).count();
+            if (count > 0) part += value(rows + number * terms * c.padded(), static_cast<double>(count));
+        }
+        sum += part;
+    }
+    return sum;
+}
+
+// What a channel's values are scaled and shifted by, less its rounded mean.
+struct Line {
+    float scale, shift;
+};
+
+INLINE Line line_of(const float *gamma, const float *beta, const float *var, const float *rest, double eps, int64_t i) {
+    const double scale = (gamma ? gamma[i] : 1.0) / std::sqrt(var[i] + eps);
+    return {static_cast<float>(scale), static_cast<float>((beta ? beta[i] : 0.0) - (rest ? rest[i] : 0.0) * scale)};
+}
+
+struct StatisticsArgs {
+    const double *moments;
+    float *mean, *var, *rest;
+    Channels c;
+};
+
+void batchnorm_statistics(const StatisticsArgs &a) {
+    const int64_t padded = a.c.padded();
+    const double count = a.c.count() > 0 ? static_cast<double>(a.c.count()) : 1.0;
+    parallel((a.c.channels + 63) / 64, [&](int64_t task) {
+        for (int64_t i = task * 64; i < least(a.c.channels, task * 64 + 64); i++) {
+            const double mean = over_segments(a.c, a.moments + i, MOMENTS, [&](const double *at, double pixels) {
+                return pixels * at[0] + at[padded]; }) / count;
+            const double squares = over_segments(a.c, a.moments + i, MOMENTS, [&](const double *at, double pixels) {
+                const double step = at[0] - mean;
+                return at[2 * padded] + step * (pixels * step + 2.0 * at[padded]); });
+            a.mean[i] = static_cast<float>(mean);
+            a.var[i] = static_cast<float>(squares > 0 ? squares / count : squares != squares ? squares : 0.0);
+            a.rest[i] = static_cast<float>(mean - a.mean[i]);
+        }
+    });
+}
+
+struct LineArgs {
+    const float *gamma, *beta, *mean, *var, *rest;
+    float *line;  // mean, scale and shift, each padded() long and zero in the padding
+    int64_t channels;
+    double eps;
+};
+
+void batchnorm_line(const LineArgs &a) {
+    const int64_t padded = (a.channels + LANES - 1) / LANES * LANES;
+    std::memset(a.line, 0, static_cast<size_t>(3 * padded) * sizeof(float));
+    for (int64_t i = 0; i < a.channels; i++) {
+        const Line line = line_of(a.gamma, a.beta, a.var, a.rest, a.eps, i);
+        a.line[i] = a.mean ? a.mean[i] : 0.0f, a.line[padded + i] = line.scale, a.line[2 * padded + i] = line.shift;
+    }
+}
+
+// (x - mean) * scale + shift
+INLINE Vec normalised(const Vec &x, const Vec &mean, const Vec &scale, const Vec &shift) {
+    Vec y = shift;
+    y.add_product(x - mean, scale);
+    return y;
+}
+
+struct NormaliseArgs {
+    const float *data, *line, *addend;
+    float *out;
+    Channels c;
+    int64_t act;
+};
+
+// Calls work(access, offset of a vector) for all of a segment's vectors in a unit.
+template <class Places, class Work>
+INLINE void all_vectors(const Places &at, const Segment &s, int64_t unit, const Work &work) {
+    at.walk(s, unit, [&](int64_t offset, int64_t count) {
+        at.vectors(unit, offset, count, [&](auto access, int64_t i, int) { work(access, i); });
+    });
+}
+
+void batchnorm_normalise(const NormaliseArgs &a) {
+    const int64_t padded = a.c.padded();
+    with_places(a.c, [&](auto at) { with_activation(a.act, [&](auto act) {
+        for_segments(a.c, true, [&](int64_t, const Segment &s, int64_t first, int64_t last) {
+            for (int64_t unit = first; unit < last; unit++) {
+                const Vec mean = at.constant(a.line, unit), scale = at.constant(a.line + padded, unit);
+                const Vec shift = at.constant(a.line + 2 * padded, unit);
+                if (a.addend) {
+                    all_vectors(at, s, unit, [&](auto access, int64_t i) {
+                        const Vec y = normalised(access.load(a.data + i), mean, scale, shift);
+                        access.store(a.out + i, act.of(y + access.load(a.addend + i)));
+                    });
+                } else {
+                    all_vectors(at, s, unit, [&](auto access, int64_t i) {
+                        access.store(a.out + i, act.of(normalised(access.load(a.data + i), mean, scale, shift)));
+                    });
+                }
+            }
+        });
+    }); });
+}
+
+struct SumsArgs {
+    const float *grad, *data, *out;  // out: the output where the slope comes from it, else null
+    const float *line;               // null: the mean is taken as zero
+    float *sloped;                   // where grad times slope goes, or null
+    double *sums;
+    Channels c;
+    int64_t act;
+};
+
+// grad times the slope of the activation, by the output, or by data where that is null.
+template <class Act, class Access>
+INLINE Vec slope(Act act, const Access &access, const float *grad, const float *out, const Vec &x, int64_t i,
+                 const Vec &mean, const Vec &scale, const Vec &shift) {
+    const Vec g = access.load(grad + i);
+    if (std::is_same<Act, Identity>::value) return g;
+    return act.sloped(out ? access.load(out + i) : normalised(x, mean, scale, shift), g);
+}
+
+// Sums of the sloped gradient and of its products with data less the mean.
+void batchnorm_sums(const SumsArgs &a) {
+    const int64_t padded = a.c.padded();
+    with_places(a.c, [&](auto at) { with_activation(a.act, [&](auto act) {
+        using Places = decltype(at);
+        for_segments(a.c, false, [&](int64_t number, const Segment &s, int64_t first, int64_t last) {
+            for (int64_t unit = first; unit < last; unit++) {
+                const Vec mean = a.line ? at.constant(a.line, unit) : Vec::zero();
+                const Vec scale = a.line ? at.constant(a.line + padded, unit) : Vec::zero();
+                const Vec shift = a.line ? at.constant(a.line + 2 * padded, unit) : Vec::zero();
+                Wide sums{}, products{};
+                at.walk(s, unit, [&](int64_t offset, int64_t pixels) {
+                    for (int64_t begin = 0; begin < pixels; begin += Places::BLOCK) {
+                        Vec sum[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
+                        Vec product[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
+                        at.vectors(unit, offset + begin * at.stride(), least(Places::BLOCK, pixels - begin),
+                                   [&](auto access, int64_t i, int j) {
+                            const Vec x = access.load(a.data + i);
+                            const Vec g = slope(act, access, a.grad, a.out, x, i, mean, scale, shift);
+                            if (a.sloped) access.store(a.sloped + i, g);
+                            sum[j] += g;
+                            product[j].add_product(g, x - mean);
+                        });
+                        sums.add((sum[0] + sum[1]) + (sum[2] + sum[3]));
+                        products.add((product[0] + product[1]) + (product[2] + product[3]));
+                    }
+                });
+                double *to = a.sums + number * PRODUCTS * padded;
+                if (std::is_same<Places, Rows>::value) {
+                    to[unit] = to[padded + unit] = 0;
+                    for (int i = 0; i < LANES; i++) to[unit] += sums.lane[i], to[padded + unit] += products.lane[i];
+                } else {
+                    std::memcpy(to + unit * LANES, sums.lane, sizeof sums.lane);
+                    std::memcpy(to + padded + unit * LANES, products.lane, sizeof products.lane);
+                }
+            }
+        });
+    }); });
+}
+
+struct SlopesArgs {
+    const double *sums;
+    const float *gamma, *var;
+    float *gamma_grad, *beta_grad;
+    float *slopes;  // factors of data less the mean, and what is added, each padded() long; null when not wanted
+    Channels c;
+    double eps;
+};
+
+// The gradients of gamma and beta, and what makes the data gradient of them.
+void batchnorm_slopes(const SlopesArgs &a) {
+    const int64_t padded = a.c.padded();
+    const double count = a.c.count() > 0 ? static_cast<double>(a.c.count()) : 1.0;
+    if (a.slopes) std::memset(a.slopes, 0, static_cast<size_t>(2 * padded) * sizeof(float));
+    parallel((a.c.channels + 63) / 64, [&](int64_t task) {
+        for (int64_t i = task * 64; i < least(a.c.channels, task * 64 + 64); i++) {
+            const double sum = over_segments(a.c, a.sums + i, PRODUCTS, [](const double *at, double) { return *at; });
+            const double products = over_segments(a.c, a.sums + i, PRODUCTS,
+                                                  [&](const double *at, double) { return at[padded]; });
+            const double inverse = 1.0 / std::sqrt(a.var[i] + a.eps), scale = (a.gamma ? a.gamma[i] : 1.0) * inverse;
+            a.gamma_grad[i] = static_cast<float>(products * inverse), a.beta_grad[i] = static_cast<float>(sum);
+            if (!a.slopes) continue;
+            a.slopes[i] = static_cast<float>(-scale * inverse * inverse * products / count);
+            a.slopes[padded + i] = static_cast<float>(-scale * sum / count);
+        }
+    });
+}
+
+struct TotalsArgs {
+    const double *sums;
+    float *totals, *zeros;
+    Channels c;
+};
+
+// The first sums of the channels alone, and as many zeros.
+void batchnorm_totals(const TotalsArgs &a) {
+    for (int64_t i = 0; i < a.c.channels; i++) {
+        const auto first = [](const double *at, double) { return *at; };
+        a.totals[i] = static_cast<float>(over_segments(a.c, a.sums + i, PRODUCTS, first)), a.zeros[i] = 0;
+    }
+}
+
+struct GradientArgs {
+    const float *grad, *data, *out, *line, *slopes;
+    float *data_grad;
+    Channels c;
+    int64_t act;
+};
+
+void batchnorm_gradient(const GradientArgs &a) {
+    const int64_t padded = a.c.padded();
+    with_places(a.c, [&](auto at) { with_activation(a.act, [&](auto act) {
+        for_segments(a.c, true, [&](int64_t, const Segment &s, int64_t first, int64_t last) {
+            for (int64_t unit = first; unit < last; unit++) {
+                const Vec mean = at.constant(a.line, unit), scale = at.constant(a.line + padded, unit);
+                const Vec shift = at.constant(a.line + 2 * padded, unit);
+                const Vec factor = at.constant(a.slopes, unit), constant = at.constant(a.slopes + padded, unit);
+                all_vectors(at, s, unit, [&](auto access, int64_t i) {
+                    const Vec x = access.load(a.data + i);
+                    Vec y = constant;
+                    y.add_product(x - mean, factor);
+                    y.add_product(slope(act, access, a.grad, a.out, x, i, mean, scale, shift), scale);
+                    access.store(a.data_grad + i, y);
+                });
+            }
+        });
+    }); });
+}
+
+struct MovingArgs {
+    const float *mean, *var;
+    float *moving_mean, *moving_var;
+    int64_t channels;
+    float keep, take;
+};
+
+void batchnorm_moving(const MovingArgs &a) {
+    for (int64_t i = 0; i < a.channels; i++) {
+        a.moving_mean[i] = a.moving_mean[i] * a.keep + a.take * a.mean[i];
+        a.moving_var[i] = a.moving_var[i] * a.keep + a.take * a.var[i];
+    }
+}
+
+}  // namespace
+
+KERNEL(batchnorm_moments, MomentsArgs)
+KERNEL(batchnorm_statistics, StatisticsArgs)
+KERNEL(batchnorm_line, LineArgs)
+KERNEL(batchnorm_normalise, NormaliseArgs)
+KERNEL(batchnorm_sums, SumsArgs)
+KERNEL(batchnorm_slopes, SlopesArgs)
+KERNEL(batchnorm_totals, TotalsArgs)
+KERNEL(batchnorm_gradient, GradientArgs)
+KERNEL(batchnorm_moving, MovingArgs)
