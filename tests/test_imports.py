@@ -91,7 +91,7 @@ def test_a_module_imports_only_its_own_layer_and_those_below(path: Path) -> None
 def test_no_pass_names_an_operator() -> None:
     """What a pass must know about an op is a member of the op; only the nodes that passes add are named."""
     framework = {"_accumulate", "_assign", "_grad_add", "_copy", "zeros_like", "_sum_squares",
-                 "_global_norm_scale", "_swap_out", "_swap_release", "_swap_in", "_swap_arrive"}
+                 "_global_norm_scale", "_swap_out", "_swap_release", "_swap_in", "_swap_arrive", "_swap_home"}
     from minigraph.ops import get_op, names
     spelled = {s for n in names() for s in (n, *get_op(n).aliases)} - framework
     for path in sorted((PACKAGE / "passes").glob("*.py")):
