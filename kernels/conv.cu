@@ -3,14 +3,16 @@
 //
 //   forward  out[n, f, o] = sum over c, t of data[n, c, o stride - pad + t dilate] weight[f, c, t] + bias[f]
 //   data     each pixel gathers over the taps whose window reaches it. Pixels are sorted by phase, their
-//            position modulo the stride, since all pixels of a phase are reached by the same taps.
+//            position modulo the stride, since all pixels of a phase are reached by the same taps. Another
+//            gradient of the data may be added.
 //   weight   dW[f, c, t] = sum over n, o of grad[n, f, o] data[n, c, ...], some whole images a segment
 //   bias     db[f] = sum over n, o of grad[n, f, o], a part of the images at a time
 //
 // A group is a problem of its own. Groups of few channels and filters (depthwise) would leave tiles empty;
 // the *_direct kernels give each output a thread, or each weight and segment a block.
 //
-// Memory: inputs are only read, outputs only written; nothing works in place. Workspace: parts of the output
+// Memory: inputs are only read, outputs only written; nothing works in place, but that the data gradient may
+// lie on what is added to it. Workspace: parts of the output
 // where few tiles are spread over blocks by segments; partial sums for the bias. Each of the three products
 // does 2 * batch * out pixels * weight elements FLOPs; images come once from memory, and again by taps from
 // cache.
@@ -230,6 +232,7 @@ struct PlanesOutput {
 // The pixels of a phase, with a row a channel and a column a (image, pixel of the phase).
 struct PhaseOutput {
   typedef long long Column;
+  const float *addend;  // may be null, and may be out
   float *out;
   const Conv &conv;
   const Phase &phase;
@@ -244,7 +247,10 @@ struct PhaseOutput {
     return image * conv.groups * conv.channels * conv.in_pixels() + (long long)row * conv.in[2] +
            phase.at[2] + x * conv.stride[2];
   }
-  __device__ void store(long long m, Column n, float value) const { out[m * conv.in_pixels() + n] = value; }
+  __device__ void store(long long m, Column n, float value) const {
+    long long i = m * conv.in_pixels() + n;
+    out[i] = addend ? value + addend[i] : value;
+  }
 };
 
 // A row-major matrix.
@@ -286,13 +292,14 @@ extern "C" __global__ void __launch_bounds__(kTileThreads)
 
 extern "C" __global__ void __launch_bounds__(kTileThreads)
     convolution_backward_data(const float *__restrict__ grad, const float *__restrict__ weight,
-                              float *__restrict__ out, GemmWork work, Conv c, long long batch) {
+                              const float *addend, float *out, GemmWork work, Conv c, long long batch) {
   gemm(work, [&](const GemmTile &tile) {
     long long group = tile.problem % c.groups, filter = group * c.filters, channel = group * c.channels;
     Phase phase(c, (int)(tile.problem / c.groups));
     long long image_stride = (long long)c.groups * c.filters * c.out_pixels();
     Gather gather = phase.gather(grad + filter * c.out_pixels(), image_stride, c);
-    PhaseOutput output{out + channel * c.in_pixels(), c, phase};
+    long long first = channel * c.in_pixels();
+    PhaseOutput output{addend ? addend + first : nullptr, out + first, c, phase};
     gemm_tile(PhaseWeight(weight + filter * c.channels * c.taps(), c, phase, gather), Columns(gather), output,
               work, tile, work.rows, batch * phase.pixels(), (long long)c.filters * phase.taps());
   });
@@ -312,8 +319,8 @@ extern "C" __global__ void __launch_bounds__(kTileThreads)
 }
 
 extern "C" __global__ void convolution_combine(const float *__restrict__ parts, long long count,
-                                               long long part, float *__restrict__ out, int resume,
-                                               const float *__restrict__ bias, long long inner,
+                                               long long part, float *out, int resume,
+                                               const float *bias, long long inner,
                                                long long channels) {
   combine_parts(parts, count, part, out, resume, bias, inner, channels);
 }
@@ -345,7 +352,7 @@ extern "C" __global__ void convolution_forward_direct(const float *__restrict__ 
 
 extern "C" __global__ void convolution_backward_data_direct(const float *__restrict__ grad,
                                                             const float *__restrict__ weight,
-                                                            float *__restrict__ out, Conv c,
+                                                            const float *addend, float *out, Conv c,
                                                             long long elements) {
   int pixels = c.in_pixels(), channels = c.groups * c.channels;
   GRID_STRIDE(i, elements) {
@@ -372,7 +379,7 @@ extern "C" __global__ void convolution_backward_data_direct(const float *__restr
         }
       }
     }
-    out[i] = sum;
+    out[i] = addend ? sum + addend[i] : sum;
   }
 }
 

@@ -127,6 +127,7 @@ def _command(commands: Any, name: str, purpose: str, run: Any) -> argparse.Argum
                         help="whose times a policy weighs, such as V100 (default cpu); its memory is the budget of "
                              "`largest` when none is given; a machine file ends in .json")
     parser.add_argument("--profile", metavar="FILE", help="measured times that replace the machine's own")
+    parser.add_argument("--no-fuse", action="store_true", help="let every operator run by itself")
     parser.set_defaults(run=run)
     return parser
 
@@ -137,7 +138,7 @@ def _prepare(given: argparse.Namespace) -> Program:
     optimizer = (given.optimizer or "sgd") if given.program == "step" else given.optimizer
     return prepare(symbol, shapes, optimizer, given.program, given.memory, budget=given.budget,
                    host_budget=given.host_budget, disk=given.disk, machine=given.machine, profile=given.profile,
-                   optimizer_params=parse_settings(given.optimizer_arg))
+                   fuse=not given.no_fuse, optimizer_params=parse_settings(given.optimizer_arg))
 
 
 def _print_plan(given: argparse.Namespace) -> None:
@@ -179,7 +180,7 @@ def _print_stages(given: argparse.Namespace) -> None:
 def _print_largest(given: argparse.Namespace) -> None:
     optimizer = (given.optimizer or "sgd") if given.program == "step" else given.optimizer
     found = largest(_builder(given), given.budget, given.machine, given.memory, given.low, given.high, optimizer,
-                    given.program, host_budget=given.host_budget, disk=given.disk,
+                    given.program, host_budget=given.host_budget, disk=given.disk, fuse=not given.no_fuse,
                     optimizer_params=parse_settings(given.optimizer_arg))
     print(json.dumps(_largest_json(found)) if given.json else _largest_text(found))
 

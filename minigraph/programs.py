@@ -28,6 +28,7 @@ class Options:
     machine: str
     profile: str | None
     verify: bool
+    fuse: bool
     poison: bool
     graph: bool
 
@@ -146,5 +147,5 @@ class Programs(Bound):
         if options.memory.budget_bytes is not None:
             memory = {**memory, "budget_bytes": max(options.memory.budget_bytes - taken, 0)}
         return Request(name, requests, inputs, updater=self._updater, skip=skip, verify=options.verify,
-                       algorithms=self.group.device.algorithms, machine=options.machine, profile=options.profile,
-                       **memory)
+                       algorithms=self.group.device.algorithms, fuse=options.fuse, fuses=self.group.device.fuses,
+                       machine=options.machine, profile=options.profile, **memory)

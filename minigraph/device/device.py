@@ -16,6 +16,8 @@ from ..plan.plan import Plan
 
 AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Algorithm]]
 """The ways to compute an op, fastest first, from op, params, and the types of inputs and outputs."""
+FusionChoices = Callable[[str, Any], bool]
+"""Whether there is a form of an op that does what two did, from its name and params."""
 
 
 class Memory(Protocol):
@@ -84,6 +86,11 @@ class Device(Protocol):
     @property
     def algorithms(self) -> AlgorithmChoices | None:
         """The device's own ways to compute an op, with its own workspaces; None: those that the op declares."""
+        ...
+
+    @property
+    def fuses(self) -> FusionChoices | None:
+        """Which ops that do what two did the device has a form for; None: all."""
         ...
 
     def memory(self) -> Memory:

@@ -18,6 +18,8 @@ from .chunks import CHUNK_BYTES, chunk_rows, chunks
 from .op import ShapeError, Workspace, format_shape, merge_shapes
 
 Part = tuple[slice, slice, slice]
+PartOf = Callable[[Part], np.ndarray]
+"""What gives the parts of a tensor, perhaps by computing them."""
 PRODUCT_WIDTH = 32
 """Elements after the channel axis from which BLAS sums faster, as a product with ones, than NumPy."""
 
@@ -79,7 +81,7 @@ class Statistics:
         self.count = self.layout[0] * self.layout[1] * self.layout[3]
         self.data = data.reshape(self.layout)
         self.parts = list(channel_parts(self.layout, data.dtype.itemsize))
-        self._part, self._ones = (work.array(*array) for array in statistics_scratch(axis, data))
+        self.part, self._ones = (work.array(*array) for array in statistics_scratch(axis, data))
         self._ones.fill(1)
 
     def sum(self, tensor: np.ndarray) -> np.ndarray:
@@ -95,7 +97,7 @@ class Statistics:
     def scratch(self, part: Part) -> np.ndarray:
         """The scratch of a part."""
         values = self.data[part]
-        return self._part[:values.size].reshape(values.shape)
+        return self.part[:values.size].reshape(values.shape)
 
     def total(self, tensor: np.ndarray) -> np.ndarray:
         """Sums of a whole tensor a channel, over parts in ascending order, in float64."""
@@ -104,21 +106,24 @@ class Statistics:
             total[part[2]] += self.sum(tensor[part])
         return total
 
-    def moments(self, mean: np.ndarray, weight: np.ndarray | None = None,
-                before: Callable[[Part], None] | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def moments(self, mean: np.ndarray, weight: PartOf | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Sums of w and of w * (data - mean) a channel in float64; w is data - mean itself when not given.
 
-        `before` is called for each part, in whose scratch it may work, before w is read.
+        What gives w may use the scratch of the part, but w must not lie there.
         """
         sums, products = np.zeros(self.layout[2]), np.zeros(self.layout[2])
         for part in self.parts:
-            if before is not None:
-                before(part)
+            given = None if weight is None else weight(part)
             centred = self.centred(part, mean)
-            w = centred if weight is None else weight[part]
+            w = centred if given is None else given
             sums[part[2]] += self.sum(w)
             products[part[2]] += dot(w, centred)
         return sums, products
+
+
+def parts_of(tensor: np.ndarray) -> PartOf:
+    """The parts of a tensor (batch, before, channels, after)."""
+    return lambda part: tensor[part]
 
 
 def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -153,15 +153,19 @@ def _interleave(view: np.ndarray, scratch: np.ndarray) -> np.ndarray:
 
 
 def convolve(c: Columns, images: np.ndarray, weights: np.ndarray, bias: np.ndarray | None, out: np.ndarray,
-              scratch: Sequence[np.ndarray]) -> None:
-    """Write `out` = images convolved with weights (taps of the first axis, groups, filters, depth) + bias."""
+              scratch: Sequence[np.ndarray], addend: np.ndarray | None = None) -> None:
+    """Write `out` = images convolved with weights (taps of the first axis, groups, filters, depth) + bias + addend.
+
+    `out` may lie on the addend.
+    """
     fill, (sums, term) = Filler(c, *scratch[:2]), scratch[2:4]
     filters = weights.shape[2]
     for s in chunks(len(images), c.length):
         n = s.stop - s.start
         shape = (c.groups, filters, c.pixels * n)
         matrix = fill(images[s])
-        total = out[s].reshape(shape) if n == 1 else sums[:prod(shape)].reshape(shape)
+        direct = n == 1 and addend is None
+        total = out[s].reshape(shape) if direct else sums[:prod(shape)].reshape(shape)
         np.matmul(weights[0], c.block(matrix, 0), out=total)
         for tap in range(1, len(weights)):
             one = term[:prod(shape)].reshape(shape)
@@ -169,35 +173,44 @@ def convolve(c: Columns, images: np.ndarray, weights: np.ndarray, bias: np.ndarr
             np.add(total, one, out=total)
         if bias is not None:
             np.add(total, bias.reshape(c.groups, filters, 1), out=total)
-        if n > 1:
-            _part(total, out[s])
+        if not direct:
+            _part(total, out[s], None if addend is None else addend[s])
 
 
-def _part(total: np.ndarray, out: np.ndarray) -> None:
-    """Write interleaved images (groups, channels, pixels * n) to `out` (n, channels, *spatial)."""
+def _part(total: np.ndarray, out: np.ndarray, addend: np.ndarray | None) -> None:
+    """Write interleaved images (groups, channels, pixels * n), plus an addend, to `out` (n, channels, *spatial)."""
     groups, channels, n = *total.shape[:2], len(out)
     view = np.moveaxis(total.reshape(groups, channels, -1, n), -1, 0)
-    np.copyto(out.reshape(view.shape), view)
+    _store(view, out.reshape(view.shape), None if addend is None else addend.reshape(view.shape))
 
 
-def convolve_sizes(c: Columns, batch: int, filters: int) -> tuple[int, int, int, int]:
+def _store(values: np.ndarray, out: np.ndarray, addend: np.ndarray | None) -> None:
+    if addend is None:
+        np.copyto(out, values)
+    else:
+        np.add(values, addend, out=out)
+
+
+def convolve_sizes(c: Columns, batch: int, filters: int, addend: bool = False) -> tuple[int, int, int, int]:
     """Elements of each scratch array of `convolve` to `filters` channels a group."""
     n = min(c.length, batch)
     product_size = c.groups * filters * c.pixels * n
-    return *c.sizes(batch), product_size * (n > 1), product_size * (len(c.starts) > 1)
+    return *c.sizes(batch), product_size * (n > 1 or addend), product_size * (len(c.starts) > 1)
 
 
 def scatter(c: Columns, grad: np.ndarray, weights: np.ndarray, out: np.ndarray,
-            scratch: Sequence[np.ndarray]) -> None:
-    """Write `out` = the adjoint of filling, of weights (first taps, groups, depth, filters) times grad.
+            scratch: Sequence[np.ndarray], addend: np.ndarray | None = None) -> None:
+    """Write `out` = the adjoint of filling, of weights (first taps, groups, depth, filters) times grad, + addend.
 
-    Every element of that product is added to the pixel from which filling copies the same element.
+    Every element of that product is added to the pixel from which filling copies the same element. `out` may lie on
+    the addend.
     """
     images, matrices, grads, term = scratch[:4]
     for s in chunks(len(grad), c.length):
         n = s.stop - s.start
         target = c.interleaved(out[s])
-        pixels = target if n == 1 else images[:target.size].reshape(target.shape)
+        direct = n == 1 and addend is None
+        pixels = target if direct else images[:target.size].reshape(target.shape)
         memory = pixels if c.whole else matrices[:c.groups * c.depth * c.width * n]
         matrix = memory.reshape(c.groups, c.depth, c.width * n)
         _multiply(c, weights, grad_matrix(c, grad[s], grads), matrix, term)
@@ -206,15 +219,18 @@ def scatter(c: Columns, grad: np.ndarray, weights: np.ndarray, out: np.ndarray,
             parts = matrix.reshape(c.shape(n))
             for into, out_of in c.copies:
                 np.add(pixels[out_of], parts[into], out=pixels[out_of])
-        if n > 1:
-            np.copyto(target, pixels)
+        if not direct:
+            _store(pixels, target, None if addend is None else c.interleaved(addend[s]))
 
 
-def scatter_sizes(c: Columns, batch: int, filters: int) -> tuple[int, int, int, int]:
+def scatter_sizes(c: Columns, batch: int, filters: int, addend: bool = False) -> tuple[int, int, int, int]:
     """Elements of each scratch array of `scatter` from `filters` channels a group."""
     n = min(c.length, batch)
     product_size = c.groups * c.depth * c.pixels * n
-    return *c.sizes(batch), c.groups * filters * c.pixels * n * (n > 1), product_size * (not c.disjoint)
+    images, matrix = c.sizes(batch)
+    if addend:
+        images = max(images, c.image_size * n)
+    return images, matrix, c.groups * filters * c.pixels * n * (n > 1), product_size * (not c.disjoint)
 
 
 def _multiply(c: Columns, weights: np.ndarray, grad: np.ndarray, matrix: np.ndarray,

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -20,6 +20,7 @@ from .columns import (
     scatter,
     scatter_sizes,
 )
+from .elemwise import is_sum
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
 from .registry import register
@@ -239,43 +240,78 @@ class _ConvolutionBackward(Op):
         return Cost(_geometry(p, data, ins[0]).flops(), ins[0].nbytes + ins[1].nbytes, outs[0].nbytes)
 
 
+@dataclass(frozen=True)
+class BackwardDataParams(ConvolutionParams):
+    """Parameters of the gradient by data."""
+
+    addend: bool = param(False, "bool", "whether the gradient is added to another one")
+
+
 @register
 class _ConvolutionBackwardData(_ConvolutionBackward):
-    """Gradient by data, from (out_grad, weight, data).
+    """Gradient by data, from (out_grad, weight, data), added to another gradient of data where there is one.
 
     Where the stride is one it is a convolution with the turned weight; else products are added back to the
     pixels that the column matrix was copied from.
     """
 
     name = "_convolution_backward_data"
+    Params = BackwardDataParams
 
-    def inputs(self, p: Any) -> tuple[str, ...]:
-        return ("out_grad", "weight", "data")
+    def inputs(self, p: BackwardDataParams) -> tuple[str, ...]:
+        return ("out_grad", "weight", "data", *(("addend",) if p.addend else ()))
+
+    def infer_shape(self, p, ins, outs):
+        shape = merge_shapes(*ins[2:], outs[0])
+        return [*ins[:2], *[shape] * len(ins[2:])], [shape]
+
+    def inplace(self, p: BackwardDataParams) -> tuple[tuple[int, int], ...]:
+        return ((3, 0),) if p.addend else ()
+
+    def absorb(self, p: BackwardDataParams, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
+        return (self.name, replace(p, addend=True)) if is_sum(consumer) and not p.addend else None
+
+    def cost(self, p: BackwardDataParams, ins: Types, outs: Types) -> Cost:
+        alone = super().cost(p, ins, outs)
+        return replace(alone, read_bytes=alone.read_bytes + outs[0].nbytes * p.addend)
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
-        grad, weight, data = ins
+        grad, weight, data, *rest = ins
+        addend = rest[0] if p.addend else None
         g = _geometry(p, data, grad)
-        scratch = _take(work, self._sizes(g), grad.dtype)
+        scratch = _take(work, self._sizes(p, g), grad.dtype)
         if g.turned:
             weights = scratch[4].reshape(p.kernel[0], g.groups, g.channels, -1)
             view = g.turned_weight(weight)
             np.copyto(weights.reshape(view.shape), view)
-            convolve(g.turned_columns(), grad, weights, None, outs[0], scratch)
+            convolve(g.turned_columns(), grad, weights, None, outs[0], scratch, addend)
         else:
             weights = _arranged(g.weight_by_tap(weight), scratch[4])
-            scatter(g.columns(), grad, weights.swapaxes(2, 3), outs[0], scratch)
+            scatter(g.columns(), grad, weights.swapaxes(2, 3), outs[0], scratch, addend)
 
-    def _sizes(self, g: _Geometry) -> tuple[int, ...]:
+    def _sizes(self, p: BackwardDataParams, g: _Geometry) -> tuple[int, ...]:
         if g.turned:
-            return *convolve_sizes(g.turned_columns(), g.batch, g.channels), g.weight_size
-        return *scatter_sizes(g.columns(), g.batch, g.filters), g.weight_size * g.rows
+            return *convolve_sizes(g.turned_columns(), g.batch, g.channels, p.addend), g.weight_size
+        return *scatter_sizes(g.columns(), g.batch, g.filters, p.addend), g.weight_size * g.rows
 
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
         g = _geometry(p, ins[2], ins[0])
-        return _algorithm("turned" if g.turned else "scatter", self._sizes(g), ins[0].dtype)
+        return _algorithm("turned" if g.turned else "scatter", self._sizes(p, g), ins[0].dtype)
 
     def split(self, p: Any) -> tuple[int, ...]:
         return (0,)
+
+    def samples(self) -> Sequence[Sample]:
+        def sample(data: Shape, out: Shape, **p: Any) -> Sample:
+            weight = (p["num_filter"], data[1] // p.get("num_group", 1), *p["kernel"])
+            return Sample({**p, "addend": True}, (out, weight, data, data), differentiable=False)
+        return (sample((2, 3, 5, 6), (2, 4, 5, 6), kernel=(3, 3), num_filter=4, pad=(1, 1)),
+                sample((3, 4, 7, 5), (3, 6, 3, 4), kernel=(3, 2), num_filter=6, stride=(2, 1), num_group=2),
+                sample((9, 2, 4, 4), (9, 3, 4, 4), kernel=(1, 1), num_filter=3),
+                sample((2, 2, 17, 18), (2, 2, 17, 18), kernel=(1, 1), num_filter=2),
+                sample((1, 2, 17, 18), (1, 2, 22, 17), kernel=(2, 2), num_filter=2, pad=(3, 0)),
+                sample((2, 4, 5, 5), (2, 2, 3, 3), kernel=(1, 1), num_filter=2, stride=(2, 2)))
+
 
 
 @register

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
-from .conv import ConvolutionParams
+from .conv import BackwardDataParams, ConvolutionParams
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
 from .registry import get_op, register
@@ -62,6 +62,11 @@ def adjoint(p: DeconvolutionParams, data: Shape) -> ConvolutionParams:
     pad = tuple(margin[0] for margin in _margins(p, data[2:]) if margin is not None)
     return ConvolutionParams(kernel=p.kernel, num_filter=data[1], stride=p.stride, dilate=p.dilate, pad=pad,
                              num_group=p.num_group, no_bias=True, layout=p.layout)
+
+
+def products(p: DeconvolutionParams, data: Shape) -> BackwardDataParams:
+    """The data gradient that the op is."""
+    return BackwardDataParams(**vars(adjoint(p, data)))
 
 
 @register
@@ -127,13 +132,13 @@ class Deconvolution(Op):
 
     def compute(self, p: DeconvolutionParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         data, weight, *bias = ins
-        conv = adjoint(p, data.shape)
+        conv = products(p, data.shape)
         get_op("_convolution_backward_data").compute(conv, [data, weight, outs[0]], outs, work)
         if bias:
             np.add(outs[0], bias[0].reshape(-1, *(1,) * len(p.kernel)), out=outs[0])
 
     def algorithms(self, p: DeconvolutionParams, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        conv = adjoint(p, ins[0].shape)
+        conv = products(p, ins[0].shape)
         return get_op("_convolution_backward_data").algorithms(conv, [ins[0], ins[1], outs[0]], outs)
 
     def cost(self, p: DeconvolutionParams, ins: Types, outs: Types) -> Cost:

@@ -223,12 +223,15 @@ class Normalisation(BatchNormOp):
         """Scratch of what follows the normalisation."""
         return [part_scratch(channel_layout(p.axis, data.shape), data.dtype)] if p.addend else []
 
-    def epilogue(self, p: NormaliseParams, ins: Arrays, work: Workspace) -> Epilogue:
-        """What follows the normalisation; its scratch is the next piece of `work`."""
+    def epilogue(self, p: NormaliseParams, ins: Arrays, scratch: Sequence[np.ndarray]) -> Epilogue:
+        """What follows the normalisation, with `scratch` for one part where there is an addend."""
         if not p.addend:
             return Epilogue(p.act_type)
-        scratch, = (work.array(*array) for array in self.scratch(p, ins[0]))
-        return Epilogue(p.act_type, ins[self.addend_at].reshape(channel_layout(p.axis, ins[0].shape)), scratch)
+        return Epilogue(p.act_type, ins[self.addend_at].reshape(channel_layout(p.axis, ins[0].shape)), scratch[0])
+
+    def take(self, p: NormaliseParams, data: np.ndarray, work: Workspace) -> list[np.ndarray]:
+        """The arrays of `scratch`."""
+        return [work.array(*array) for array in self.scratch(p, data)]
 
     def algorithms(self, p: NormaliseParams, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
         return (Algorithm(workspace_bytes=Workspace.bytes_for(*self.scratch(p, ins[0]))),)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Builder, Entry, Shape
-from .channels import Statistics, channel_layout, channel_parts, infer_channels, normalise
+from .channels import Statistics, channel_layout, channel_parts, infer_channels, normalise, parts_of
 from .norm import BatchNormOp, Normalisation, StatisticsOp, scale_of
 from .op import Arrays, Sample, Workspace, merge_shapes
 from .registry import register
@@ -47,7 +47,7 @@ class _BatchNormInference(Normalisation):
         layout = channel_layout(p.axis, data.shape)
         parts = list(channel_parts(layout, data.dtype.itemsize))
         normalise(data.reshape(layout), mean, scale_of(p, gamma, var), beta, outs[0].reshape(layout), parts,
-                  self.epilogue(p, ins, work))
+                  self.epilogue(p, ins, self.take(p, data, work)))
 
     def samples(self) -> Sequence[Sample]:
         def sample(shape: Shape, **p: Any) -> Sample:
@@ -113,5 +113,5 @@ class _BatchNormInferenceBackwardParams(StatisticsOp):
         if p.fix_gamma:
             outs[0][...], outs[1][...] = 0, s.total(grad)
             return
-        sums, products = s.moments(mean, grad)
+        sums, products = s.moments(mean, parts_of(grad))
         outs[0][...], outs[1][...] = products / np.sqrt(var.astype(np.float64) + p.eps), sums

@@ -1,7 +1,7 @@
 """Batch normalisation by the statistics of the batch, and its gradients."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,14 @@ from ..base import Algorithm, Builder, Entry, Shape
 from .activation import SLOPES
 from .channels import (
     Part,
+    PartOf,
     Statistics,
     channel_layout,
     channel_parts,
     normalise,
     normalise_part,
+    part_scratch,
+    parts_of,
     statistics_scratch,
 )
 from .norm import Normalisation, NormaliseParams, StatisticsOp, Types, refuse_statistics_gradient, scale_of
@@ -55,8 +58,7 @@ class _BatchNormTrain(Normalisation):
         return [*found, *(addend or grads[:1])] if p.addend else found
 
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        scratch = *statistics_scratch(p.axis, ins[0]), *self.scratch(p, ins[0])
-        return (Algorithm(workspace_bytes=Workspace.bytes_for(*scratch)),)
+        return (Algorithm(workspace_bytes=Workspace.bytes_for(*statistics_scratch(p.axis, ins[0]))),)
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         data, gamma, beta, *_ = ins
@@ -66,7 +68,7 @@ class _BatchNormTrain(Normalisation):
         mean[...], var[...] = exact, variance
         rest[...] = exact - mean
         scale, shift = scale_and_shift(p, gamma, beta, var, rest)
-        normalise(s.data, mean, scale, shift, out.reshape(s.layout), s.parts, self.epilogue(p, ins, work))
+        normalise(s.data, mean, scale, shift, out.reshape(s.layout), s.parts, self.epilogue(p, ins, [s.part]))
 
     @staticmethod
     def _statistics(s: Statistics, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -120,7 +122,7 @@ class _BatchNormApply(Normalisation):
         parts = list(channel_parts(layout, data.dtype.itemsize))
         scale, shift = scale_and_shift(p, gamma, beta, var, rest)
         normalise(data.reshape(layout), mean, scale, shift, outs[0].reshape(layout), parts,
-                  self.epilogue(p, ins, work))
+                  self.epilogue(p, ins, self.take(p, data, work)))
 
     def samples(self) -> Sequence[Sample]:
         def sample(shape: Shape, **p: Any) -> Sample:
@@ -154,58 +156,62 @@ class _BatchNormBackward(StatisticsOp):
         return (2,) if p.fix_gamma else ()
 
     def inplace(self, p: NormaliseParams) -> tuple[tuple[int, int], ...]:
+        """Over data where that dies: then gradients lie where activations lay, and leave whole gaps behind."""
         if p.act_type is None:
             return (0, 0), (1, 0)
-        if p.addend:
-            return (1, 0), (0, 3), (5, 3)
-        return ((0, 0),) if sign_from_data(p) else ((0, 0), (5, 0))
+        return ((1, 0), (0, 3), (5, 3)) if p.addend else ((1, 0), (0, 0))
+
+    def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
+        alone = p.act_type is not None and not p.addend
+        part = [part_scratch(channel_layout(p.axis, ins[0].shape), ins[0].dtype)] if alone else []
+        return (Algorithm(workspace_bytes=Workspace.bytes_for(*statistics_scratch(p.axis, ins[1]), *part)),)
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         grad, data, gamma, mean, var, *_ = ins
         s = Statistics(p.axis, data, work)
         grad = grad.reshape(s.layout)
-        if p.act_type is None:
-            sums, products = s.moments(mean, grad)
-        else:
-            sloped = outs[3 if p.addend else 0].reshape(s.layout)
-            sums, products = s.moments(mean, sloped, self._slope(p, s, ins, grad, sloped))
-            grad = sloped
+        sloped = parts_of(grad) if p.act_type is None else self._sloped(p, s, ins, outs, work)
+        sums, products = s.moments(mean, sloped)
+        if p.act_type is not None and p.addend:
+            sloped = parts_of(outs[3].reshape(s.layout))
         inverse, scale = 1 / np.sqrt(var.astype(np.float64) + p.eps), scale_of(p, gamma, var)
         outs[1][...], outs[2][...] = products * inverse, sums
         slope = -scale * inverse * inverse * products / max(1, s.count)
         shift = -scale * sums / max(1, s.count)
-        self._data_gradient(s, grad, mean, [scale, slope, shift], outs[0].reshape(s.layout))
+        self._data_gradient(s, sloped, mean, [scale, slope, shift], outs[0].reshape(s.layout))
 
     @staticmethod
-    def _slope(p: NormaliseParams, s: Statistics, ins: Arrays, grad: np.ndarray,
-               sloped: np.ndarray) -> Callable[[Part], None]:
-        """What writes a part of grad times the activation's slope to `sloped`, by way of scratch."""
-        _, _, gamma, mean, var, *saved = ins
-        slope_of = SLOPES[p.act_type or ""]
+    def _sloped(p: NormaliseParams, s: Statistics, ins: Arrays, outs: Arrays, work: Workspace) -> PartOf:
+        """Gives parts of grad times the activation's slope: in scratch, or in the addend's gradient."""
+        grad, _, gamma, mean, var, *saved = ins
+        grad, slope_of = grad.reshape(s.layout), SLOPES[p.act_type or ""]
+        scratch = None if p.addend else work.array(*part_scratch(s.layout, grad.dtype))
+        into = outs[3].reshape(s.layout) if p.addend else None
         if sign_from_data(p):
-            vectors = [v.astype(grad.dtype, copy=False)[:, None]
-                       for v in (mean, *scale_and_shift(p, gamma, saved[0], var, saved[1]))]
+            line = scale_and_shift(p, gamma, saved[0], var, saved[1])
+            vectors = [vector.astype(grad.dtype, copy=False)[:, None] for vector in (mean, *line)]
         else:
             out = saved[0].reshape(s.layout)
 
-        def write(part: Part) -> None:
-            scratch = s.scratch(part)
+        def sloped(part: Part) -> np.ndarray:
+            values = grad[part]
+            slope = s.scratch(part) if scratch is None else scratch[:values.size].reshape(values.shape)
             if sign_from_data(p):
-                normalise_part(s.data[part], part[2], vectors, scratch)
-                slope_of(scratch, scratch)
+                normalise_part(s.data[part], part[2], vectors, slope)
+                slope_of(slope, slope)
             else:
-                slope_of(out[part], scratch)
-            np.multiply(grad[part], scratch, out=sloped[part])
-        return write
+                slope_of(out[part], slope)
+            return np.multiply(values, slope, out=slope if into is None else into[part])
+        return sloped
 
     @staticmethod
-    def _data_gradient(s: Statistics, grad: np.ndarray, mean: np.ndarray, vectors: Sequence[np.ndarray],
+    def _data_gradient(s: Statistics, grad: PartOf, mean: np.ndarray, vectors: Sequence[np.ndarray],
                        out: np.ndarray) -> None:
         """Write out = grad * scale + (data - mean) * slope + shift."""
         scale, slope, shift = (vector.astype(out.dtype)[:, None] for vector in vectors)
         for part in s.parts:
-            term = s.centred(part, mean)
+            term, values = s.centred(part, mean), grad(part)
             np.multiply(term, slope[part[2]], out=term)
             np.add(term, shift[part[2]], out=term)
-            np.multiply(grad[part], scale[part[2]], out=out[part])
+            np.multiply(values, scale[part[2]], out=out[part])
             np.add(out[part], term, out=out[part])

@@ -60,6 +60,10 @@ AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]
 """A device's ways to compute an op, fastest first, from op, params, and the types of inputs and outputs."""
 
 
+FusionChoices = Callable[[str, Any], bool]
+"""Whether a device has a form of its own for an op that does what two did, from its name and params."""
+
+
 class Updater(Protocol):
     """An optimizer in graph form: what the update part of a step is made of."""
 
@@ -85,7 +89,8 @@ class Request:
     `requests` maps argument names to write, add or null; names in `inputs` are fed before each run and live in the
     transient arena. `memory` is one of MEMORY_MODES or a policy. `updater` is needed for `step` and `update`; `skip`
     names arguments that `update` leaves alone, since no output depends on them. `algorithms` gives a device's own ways
-    to compute an op; the default are those that the op declares. `budget_bytes` bounds both arenas together; `machine`
+    to compute an op; the default are those that the op declares. `fuse` lets operators take over what their readers do,
+    where `fuses` (a device's word; by default always) agrees. `budget_bytes` bounds both arenas together; `machine`
     names the machine model whose times a policy weighs, and `profile` a file of measured times that replace its own
     where there are any; `host_budget_bytes` bounds what may be swapped out, to the
     `swap_space` "host" or "file".
@@ -99,6 +104,8 @@ class Request:
     skip: frozenset[str] = frozenset()
     verify: bool = True
     algorithms: AlgorithmChoices | None = None
+    fuse: bool = True
+    fuses: FusionChoices | None = None
     budget_bytes: int | None = None
     machine: str = "cpu"
     profile: str | None = None

@@ -12,7 +12,7 @@ from .compilation import CONTROL, Request, Updater
 
 def fingerprint(symbol_graph: Graph, request: Request) -> str:
     """A digest of the bound graph and of all that decides what a program computes: the program, gradient requests,
-    inputs, the optimizer's form, and the device's ways to compute.
+    inputs, the optimizer's form, fusion, and the device's ways to compute.
 
     Memory mode, budget and machine are no part of it: they change where bytes lie, and no result, so a plan made for
     any of them serves. Hyperparameters that are filled in before each step, such as rates, are no part either, nor are
@@ -20,9 +20,9 @@ def fingerprint(symbol_graph: Graph, request: Request) -> str:
     """
     graph = symbol_graph
     requests = sorted(request.requests.items()) if request.program != "eval" else []
-    algorithms = request.algorithms
+    algorithms, fuses = request.algorithms, request.fuse and request.fuses
     digest = hashlib.sha256(f"{request.program} {requests} {sorted(request.inputs)} {sorted(request.skip)} "
-                            f"{getattr(algorithms, '__module__', None)} {getattr(algorithms, '__qualname__', None)} "
+                            f"{request.fuse} {_named(algorithms)} {_named(fuses)} "
                             f"{graph.outputs} {graph.output_names}\n".encode())
     for i, op in enumerate(graph.op):
         kind = f"{graph.variable_class.get(i)} {graph.name[i]}" if op is None else op.name
@@ -31,6 +31,10 @@ def fingerprint(symbol_graph: Graph, request: Request) -> str:
     if request.updater is not None and request.program in ("step", "update"):
         digest.update(_form(request.updater).encode())
     return digest.hexdigest()
+
+
+def _named(function: object) -> str:
+    return f"{getattr(function, '__module__', None)} {getattr(function, '__qualname__', None)}"
 
 
 def _form(updater: Updater) -> str:

@@ -14,6 +14,7 @@ from .apply_schedule import apply_schedule
 from .compilation import Compilation, Pass, Request
 from .expand import expand
 from .fold_views import fold_views
+from .fuse import fuse, fuse_backward
 from .gradient import gradient, prune
 from .lower import lower
 from .pack import assign_offsets
@@ -31,8 +32,10 @@ def _verify(state: Compilation) -> None:
 PASSES = (
     Pass("expand", (), ("graph",), expand, rewrites=True),
     Pass("fold views", ("graph",), (), fold_views, rewrites=True),
+    Pass("fuse", ("graph",), (), fuse, rewrites=True),
     Pass("gradient", ("graph",), (), gradient, rewrites=True),
     Pass("prune", ("graph",), (), prune, rewrites=True),
+    Pass("fuse backward", ("graph",), (), fuse_backward, rewrites=True),
     Pass("schedule", ("graph",), ("schedule", "backward_start", "naive_bytes"), schedule),
     Pass("apply schedule", ("graph", "schedule"), (), apply_schedule, rewrites=True),
     Pass("share", ("graph", "schedule", "backward_start"), ("sharing",), share),

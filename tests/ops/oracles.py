@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -193,6 +194,15 @@ CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
 def convolution(p: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> list[Tensor]:
     return [CONVOLUTIONS[len(p.kernel) - 1](x, weight, bias, p.stride or 1, p.pad or 0, p.dilate or 1,
                                             p.num_group)]
+
+
+@oracle("_convolution_backward_data")
+def convolution_backward_data(p: Any, grad: Tensor, weight: Tensor, data: Tensor, *addend: Tensor) -> list[Tensor]:
+    x = torch.zeros_like(data).requires_grad_()
+    with torch.enable_grad():
+        out = convolution(replace(p, no_bias=True), x, weight)[0]
+        found, = torch.autograd.grad(out, x, grad)
+    return [sum(addend, found)]
 
 
 @oracle("Pooling")

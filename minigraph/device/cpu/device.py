@@ -29,6 +29,7 @@ class CpuDevice:
     """
 
     name = "cpu"
+    fuses = None
 
     def __init__(self, disk: str | os.PathLike[str] | None = None, delay: Delay | None = None,
                  kernels: str | None = None) -> None:

@@ -119,17 +119,20 @@ class ConvolutionBackwardDataKernels(KernelOp):
 
     def algorithm(self, p: Any, ins: Types, outs: Types) -> Algorithm:
         g = geometry(p, outs[0].shape, ins[0].shape)
-        return Algorithm("direct") if g.thin else Algorithm("implicit", self._gemm(g).workspace_bytes)
+        gemm = self._gemm(g)
+        nbytes = gemm.addend_workspace_bytes if p.addend else gemm.workspace_bytes
+        return Algorithm("direct") if g.thin else Algorithm("implicit", nbytes)
 
     def launches(self, p: Any, ins: Operands, outs: Operands, work: int) -> Sequence[Launch]:
         require_float32("_convolution_backward_data", (*ins, *outs))
         g = geometry(p, outs[0].shape, ins[0].shape)
         g.check("_convolution_backward_data")
-        operands = (pointer(ins[0]), pointer(ins[1]))
+        operands, addend = (pointer(ins[0]), pointer(ins[1])), ins[3].address if p.addend else 0
         if g.thin:
-            return _direct("convolution_backward_data_direct", (*operands, pointer(outs[0])), g, outs[0].size)
-        return self._gemm(g).launches("convolution_backward_data", COMBINE, operands, outs[0].address, work,
-                                      (g.argument(), int64(g.batch)))
+            return _direct("convolution_backward_data_direct", (*operands, address(addend), pointer(outs[0])), g,
+                           outs[0].size)
+        return self._gemm(g).launches_added("convolution_backward_data", COMBINE, operands, outs[0].address, work,
+                                            (g.argument(), int64(g.batch)), addend)
 
 
 @kernels_for("_convolution_backward_weight")

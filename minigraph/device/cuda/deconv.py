@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from ...base import Algorithm, TensorType
-from ...ops.deconv import adjoint
+from ...ops.deconv import products
 from .conv import ConvolutionBackwardDataKernels
 from .launch import BLOCK, KernelOp, Launch, Operand, flat_grid, int64, kernels_for, pointer
 from .operands import require_float32
@@ -16,16 +16,15 @@ from .operands import require_float32
 class DeconvolutionKernels(KernelOp):
     """The data gradient of the convolution from output to data, then the bias in place."""
 
-    products = ConvolutionBackwardDataKernels()
+    kernels = ConvolutionBackwardDataKernels()
 
     def algorithm(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Algorithm:
-        return self.products.algorithm(adjoint(p, ins[0].shape), [*ins[:2], outs[0]], outs)
+        return self.kernels.algorithm(products(p, ins[0].shape), [*ins[:2], outs[0]], outs)
 
     def launches(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int) -> Sequence[Launch]:
         require_float32("Deconvolution", (*ins, *outs))
         (out,) = outs
-        conv = adjoint(p, ins[0].shape)
-        launches = self.products.launches(conv, [*ins[:2], out], outs, work)
+        launches = self.kernels.launches(products(p, ins[0].shape), [*ins[:2], out], outs, work)
         if p.no_bias or not out.size:
             return launches
         args = (pointer(out), pointer(ins[2]), int64(out.size), int64(prod(out.shape[2:])), int64(out.shape[1]))

@@ -18,7 +18,7 @@ from .context import PrimaryContext
 from .driver import Driver, get_driver
 from .families import import_families
 from .graph import Graphs
-from .launch import kernel_op
+from .launch import implemented, kernel_op
 from .memory import CudaMemory, SeparateMemory
 from .modules import FatbinImages, Images, Kernels, SoftwareImages
 from .program import CudaProgram
@@ -53,6 +53,10 @@ class CudaDevice:
                    outs: Sequence[TensorType]) -> Sequence[Algorithm]:
         """The ways to compute an op here, fastest first."""
         return (kernel_op(op.name).algorithm(params, ins, outs),)
+
+    def fuses(self, name: str, params: Any) -> bool:
+        """Whether an op that does what two did has kernels."""
+        return name in implemented()
 
     def memory(self) -> CudaMemory:
         """Empty arenas for a new group of programs."""

@@ -57,9 +57,19 @@ class Gemm:
         return min(self.segments, max(1, TARGET_BLOCKS // max(1, self.tiles)))
 
     @property
+    def waves(self) -> int:
+        """How many times the abreast segments run."""
+        return -(-self.segments // self.wave)
+
+    @property
     def workspace_bytes(self) -> int:
         """Workspace bytes of the parts."""
         return 4 * self.elements * self.wave if self.wave > 1 else 0
+
+    @property
+    def addend_workspace_bytes(self) -> int:
+        """Workspace bytes where a tensor is added on which the output may lie: sums between waves lie in workspace."""
+        return self.workspace_bytes + 4 * self.elements * (self.waves > 1)
 
     def launches(self, kernel: str, combine_kernel: str, operands: Sequence[Arg], out: int, work: int,
                  rest: Sequence[Arg] = (), bias: int | None = None,
@@ -71,19 +81,37 @@ class Gemm:
         """
         if not self.elements:
             return []
-        if self.segment >= 2**31:
-            raise MXNetError(f"a sum over {self.segment} elements of one image; the CUDA kernels of matrix products "
-                             f"take fewer than 2^31 at a time")
+        self._check()
         if self.wave == 1:
             return [self._product(kernel, operands, out, bias, rest, 0, self.segments, split=False)]
         launches = []
+        none = None if bias is None else 0
         for first in range(0, self.segments, self.wave):
             count = min(self.wave, self.segments - first)
-            none = None if bias is None else 0
             launches.append(self._product(kernel, operands, work, none, rest, first, count, split=True))
             last = bias or 0 if first + count == self.segments else 0
             launches.append(combine(combine_kernel, work, count, self.elements, out, first > 0, last, bias_axis))
         return launches
+
+    def launches_added(self, kernel: str, combine_kernel: str, operands: Sequence[Arg], out: int, work: int,
+                       rest: Sequence[Arg], addend: int) -> list[Launch]:
+        """The launches of kernel(*operands, addend, out, work, *rest), which adds a tensor on which `out` may lie."""
+        if self.waves == 1 or not addend:
+            return self.launches(kernel, combine_kernel, operands, out, work, rest, addend, (1, self.elements))
+        self._check()
+        launches, parts = [], work + 4 * self.elements
+        for first in range(0, self.segments, self.wave):
+            count = min(self.wave, self.segments - first)
+            launches.append(self._product(kernel, operands, parts, 0, rest, first, count, split=True))
+            last = first + count == self.segments
+            launches.append(combine(combine_kernel, work if first else parts, count + (first > 0), self.elements,
+                                    out if last else work, False, addend if last else 0, (1, self.elements)))
+        return launches
+
+    def _check(self) -> None:
+        if self.segment >= 2**31:
+            raise MXNetError(f"a sum over {self.segment} elements of one image; the CUDA kernels of matrix products "
+                             f"take fewer than 2^31 at a time")
 
     def _product(self, kernel: str, operands: Sequence[Arg], out: int, bias: int | None, rest: Sequence[Arg],
                  first: int, count: int, split: bool) -> Launch:

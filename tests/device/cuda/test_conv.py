@@ -30,7 +30,10 @@ def check_all(kernels: Kernels, data_shape: tuple[int, ...], params: dict[str, A
     biases = [] if params.get("no_bias") else [bias]
     out, = kernels.check("Convolution", params, [data, weight, *biases], atol=atol)
     grad, = random_arrays(out.shape, seed=1)
-    kernels.check("_convolution_backward_data", params, [grad, weight, data], atol=atol)
+    alone, = kernels.check("_convolution_backward_data", params, [grad, weight, data], atol=atol)
+    added, = kernels.check("_convolution_backward_data", {**params, "addend": True}, [grad, weight, data, data],
+                           atol=atol)
+    assert added.tobytes() == (alone + data).tobytes()
     kernels.check("_convolution_backward_weight", params, [grad, data, weight], atol=atol)
     kernels.check("_convolution_backward_bias", {}, [grad], atol=atol)
 
@@ -41,7 +44,16 @@ def test_every_op_has_a_kernel():
 
 @pytest.mark.parametrize(("op_name", "sample"), every_sample("conv"))
 def test_samples_agree_with_numpy_forward_and_backward(kernels, op_name, sample):
-    check_all(kernels, sample.shapes[0], sample.params, sample.atol)
+    kernels.check_sample(op_name, sample)
+    if op_name == "Convolution":
+        check_all(kernels, sample.shapes[0], sample.params, sample.atol)
+
+
+def test_a_gradient_is_added_after_all_waves_of_segments(kernels, monkeypatch):
+    monkeypatch.setattr("minigraph.device.cuda.gemm.SEGMENT", 8)
+    for target in (2, 3, 512):
+        monkeypatch.setattr("minigraph.device.cuda.gemm.TARGET_BLOCKS", target)
+        check_all(kernels, (2, 3, 6, 5), {"kernel": (3, 3), "num_filter": 8, "pad": (1, 1)})
 
 
 TAILS = (case((2, 65, 9, 8), kernel=(1, 1), num_filter=66), case((3, 5, 7, 7), kernel=(3, 3), num_filter=64),

@@ -1,0 +1,121 @@
+"""fuse: an operator takes over what the only reader of its output does, where it can: one pass over memory for two.
+
+Which ones go together the operators say (`Op.absorb`); here is decided where that neither moves nor keeps bytes longer
+than before. What is fused in forward is differentiated as one, so the pass runs before the gradient is added; `fuse
+backward` is the same for the nodes that the gradient has added.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..base import Entry
+from ..graph.graph import FORWARD, Graph
+from ..graph.reorder import Member, assemble
+from ..ops.op import Op
+from ..ops.registry import get_op
+from .compilation import Compilation
+
+
+def fuse(state: Compilation) -> None:
+    """Rewrite the forward part of `graph`."""
+    _rewrite(state, backward=False)
+
+
+def fuse_backward(state: Compilation) -> None:
+    """Rewrite the parts of `graph` that were added to forward."""
+    _rewrite(state, backward=True)
+
+
+def _rewrite(state: Compilation, backward: bool) -> None:
+    assert state.graph is not None
+    if state.request.fuse:
+        fuser = _Fuser(state, backward)
+        if fuser.run():
+            state.graph = assemble(state.graph, fuser.members)
+
+
+class _Fuser:
+    """Members are the nodes of the new graph by the node that they grew from; None for one that another took over."""
+
+    def __init__(self, state: Compilation, backward: bool) -> None:
+        assert state.graph is not None
+        self.graph: Graph = state.graph
+        self.accepts = state.request.fuses
+        self.backward = backward
+        graph = self.graph
+        self.members: list[Member | None] = [
+            Member(graph.op[i], graph.params[i], graph.name[i], graph.inputs[i], tuple(graph.entries(i)))
+            for i in range(len(graph))]
+        self.readers = graph.readers()
+        self.kept = {*graph.outputs, *graph.heads}
+        self.maker = list(graph.node_of)
+        """The member that makes an entry now."""
+        self.last = list(range(len(graph)))
+        """The last node that each member has taken over."""
+
+    def run(self) -> bool:
+        """Fuse what can be, in order; return whether anything was."""
+        changed = False
+        for i, op in enumerate(self.graph.op):
+            if op is not None and (self.graph.phase[i] != FORWARD) == self.backward:
+                changed |= self._into_producer(i, op)
+        return changed
+
+    def _into_producer(self, i: int, op: Op) -> bool:
+        """Let the latest producer that can take node i over."""
+        graph = self.graph
+        inputs, params = graph.inputs[i], graph.params[i]
+        if len(graph.entries(i)) != 1 or op.mutates(params) or op.view(params):
+            return False
+        read = set(range(len(inputs))).difference(op.unread(params))
+        producers = sorted(read, key=lambda k: (-self.maker[inputs[k]], k))
+        return any(self._absorbed(i, op, k) for k in producers)
+
+    def _absorbed(self, i: int, op: Op, position: int) -> bool:
+        graph = self.graph
+        entry, j = graph.inputs[i][position], self.maker[graph.inputs[i][position]]
+        member = self.members[j]
+        assert member is not None
+        if member.op is None or entry != member.outputs[0] or not self._read_only_by(entry, i) \
+                or graph.phase[j] != graph.phase[i]:
+            return False
+        found = member.op.absorb(member.params, op, graph.params[i], position)
+        others = [e for k, e in enumerate(graph.inputs[i]) if k != position]
+        if found is None or not self._may_wait(j, entry, others) or not self._keeps_sums(j, i, others) \
+                or (self.accepts is not None and not self.accepts(*found)):
+            return False
+        out = graph.first[i]
+        self.members[j] = Member(get_op(found[0]), found[1], f"{member.name}+{graph.name[i]}",
+                                 (*member.inputs, *others), (out, *member.outputs[1:]))
+        self.members[i] = None
+        self.maker[out], self.last[j] = j, i
+        return True
+
+    def _read_only_by(self, entry: Entry, i: int) -> bool:
+        return self.readers[entry] == [i] and self.graph.inputs[i].count(entry) == 1 and entry not in self.kept
+
+    def _may_wait(self, j: int, entry: Entry, others: Sequence[Entry]) -> bool:
+        """Whether member j can run when the others are there without more bytes being live until then: they are there
+        already, or what dies at j is no more than its output."""
+        if all(self.maker[e] < j for e in others):
+            return True
+        member = self.members[j]
+        assert member is not None
+        dying = {e for e in member.inputs if self._dies_at(e, j)}
+        return sum(self._bytes(e) for e in dying) <= self._bytes(entry)
+
+    def _keeps_sums(self, j: int, i: int, others: Sequence[Entry]) -> bool:
+        """Whether gradients are added up in the order that they would have without fusion. Readers add in the reverse
+        of their order, and to a sum of two terms that makes no difference."""
+        member = self.members[j]
+        assert member is not None
+        several = [self.readers[e] for e in (*member.inputs, *others) if len(self.readers[e]) > 2]
+        return self.backward or not any(j < r < i for readers in several for r in readers)
+
+    def _dies_at(self, entry: Entry, j: int) -> bool:
+        graph = self.graph
+        return graph.op[graph.node_of[entry]] is not None and self.readers[entry][-1] <= self.last[j]
+
+    def _bytes(self, entry: Entry) -> int:
+        return self.graph.type_of(entry).nbytes
+
