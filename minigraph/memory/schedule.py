@@ -48,9 +48,10 @@ class Recomputation:
     """Writes a schedule by the standard rule: dropped values are made again as late as possible, once for all their
     backward readers, and what a repeated node reads is repeated too where it was dropped.
 
-    `checkpoints` are sets of entries in forward order, each with a level, at which a repeated stretch of forward may
-    begin. Values of `recompute` are dropped in forward, except for checkpoints of level 0. When backward needs a value,
-    the stretch before it is run from the nearest checkpoint there is: first only to set the checkpoints of level 1 in
+    Outputs from which a node makes its first one again (`Op.replay`) stay. `checkpoints` are sets of entries in forward
+    order, each with a level, at which a repeated stretch of forward may begin. Values of `recompute` are dropped in
+    forward, except for checkpoints of level 0. When backward needs a value, the stretch before it is run from the
+    nearest checkpoint there is: first only to set the checkpoints of level 1 in
     it, then of level 2 between those, and at last to give the values. One level is Chen et al. 2016 (sublinear);
     each further one trades another forward run for memory of a smaller order.
     """
@@ -63,7 +64,7 @@ class Recomputation:
         self.depth = max((level for level, _ in checkpoints), default=0)
         self.checkpoints = checkpoints
         kept = {entry for level, entries in checkpoints if level == 0 for entry in entries}
-        self.recompute = frozenset(recompute) - kept
+        self.recompute = frozenset(recompute) - kept - replayed(graph, recompute)
         self.dropped: set[Entry] = set()
         self.steps: list[tuple[str, int]] = []
         self.before = self._checkpoints_before()
@@ -154,6 +155,17 @@ class Recomputation:
     def _drop(self, entry: Entry) -> None:
         self.steps.append((DROP, entry))
         self.dropped.add(entry)
+
+
+def replayed(graph: Graph, recompute: Collection[Entry]) -> frozenset[Entry]:
+    """Those of the entries from which their nodes make their first outputs again; they are small, and kept."""
+    found: set[Entry] = set()
+    for node in {graph.node_of[e] for e in recompute}:
+        op = graph.op[node]
+        replay = op.replay(graph.params[node]) if op is not None else None
+        if replay is not None:
+            found.update(graph.first[node] + k for k in replay[1])
+    return frozenset(found)
 
 
 def read_roots(graph: Graph, node: int) -> list[Entry]:

@@ -134,6 +134,8 @@ class _Writer:
             name, phase = f"{name}{AGAIN}{self.runs[node]}", BACKWARD
         self.runs[node] += 1
         self.phase = phase
+        if self.runs[node] > 1 and self._replay(node, inputs, name, phase):
+            return
         self._append(node, inputs, name, phase)
         self._note_changes(node)
         self.dropped.difference_update(self.source.entries(node))
@@ -156,6 +158,20 @@ class _Writer:
                 self.variable_of[entry] = variable
                 self.latest[variable] = self.latest[entry]
                 self.changed.add(variable)
+
+    def _replay(self, node: int, inputs: tuple[Entry, ...], name: str, phase: int) -> bool:
+        """Make a node's output 0 again from the others, where its op can and they were kept."""
+        source, params = self.source, self.source.params[node]
+        found = source.op[node].replay(params)  # type: ignore[union-attr]
+        entries = source.entries(node)
+        if found is None or any(entries[k] in self.dropped or entries[k] in self.host for k in found[1]):
+            return False
+        kept = tuple(self.latest[entries[k]] for k in found[1])
+        out = entries[0]
+        self.latest[out], = self.result.append(get_op(found[0]), params, name, (*inputs, *kept),
+                                               [(source.shape[out], source.dtype[out])], phase)
+        self.dropped.discard(out)
+        return True
 
     def _append(self, node: int, inputs: tuple[Entry, ...], name: str, phase: int) -> None:
         source = self.source

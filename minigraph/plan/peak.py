@@ -74,8 +74,9 @@ def value_layers(plan: Plan) -> list[str]:
     """For each buffer the node of the network that it belongs to.
 
     The instructions that one node came to are named after it, with a slash before what they do: `conv0`,
-    `bn0/batchnorm_train`, `conv0/convolution_backward_data`. Those that sum gradients of a value or update a parameter
-    are named after that value, and belong to its layer.
+    `bn0/batchnorm_train`, `conv0/convolution_backward_data`; one that does what several nodes did, joined by `+`,
+    belongs to the first. Those that sum gradients of a value or update a parameter are named after that value, and
+    belong to its layer.
     """
     columns, buffers = plan.instructions, plan.buffers
     layers = [""] * len(buffers)
@@ -85,7 +86,7 @@ def value_layers(plan: Plan) -> list[str]:
             for source, target in zip(columns.reads[i], columns.writes[i], strict=False):
                 layers[target] = layers[source]  # a copy belongs where its source does
             continue
-        scope = columns.name[i].partition("/")[0]
+        scope = columns.name[i].partition("/")[0].partition("+")[0]
         layer = by_value.get(scope, scope)
         for b in (*columns.writes[i], *([columns.workspace[i]] if columns.workspace[i] >= 0 else [])):
             layers[b] = layer

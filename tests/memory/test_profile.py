@@ -88,7 +88,7 @@ def test_times_that_are_none_are_refused(tmp_path: Path) -> None:
 def test_planning_takes_the_profiles_times(tmp_path: Path) -> None:
     """A profile in which one operator takes long shows in the plan's figures, and the same file gives the same plan."""
     bare = plan(network(), SHAPES, optimizer())
-    slow = Measured("Activation", "", (("float32", (8, 4, 6, 6)),) * 2, 1.0, 1.0, 1000.0)
+    slow = Measured("Convolution", "", (("float32", (8, 4, 6, 6)),) * 4, 1.0, 1.0, 1000.0)
     Profile("cpu", [slow]).save(tmp_path / "slow.json")
     first, second = (plan(network(), SHAPES, optimizer(), profile=str(tmp_path / "slow.json")) for _ in range(2))
     assert first.figures.step_seconds > 1000 * bare.figures.step_seconds

@@ -21,6 +21,12 @@ from tests.random_graphs import random_case, results
 SMALL = {"data": (2, 4, 6, 6)}
 
 
+@pytest.fixture(autouse=True)
+def numpy_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal bits are what NumPy promises."""
+    monkeypatch.setenv("MINIGRAPH_CPU_KERNELS", "numpy")
+
+
 def var(name: str) -> mx.sym.Symbol:
     return mx.sym.Variable(name)
 
@@ -195,3 +201,15 @@ def test_nodes_that_read_in_a_circle_are_refused_by_name():
     members[1] = replace(members[1], inputs=(second,))
     with pytest.raises(MXNetError, match="negative and 1 other nodes wait for each other"):
         assemble(b.graph, members)
+
+
+def test_a_recomputed_normalisation_reads_the_statistics_of_the_first_one():
+    body = var("data")
+    for k in range(6):
+        body = relu(norm(conv(body, f"c{k}"), f"bn{k}"), f"relu{k}")
+    code = compiled(loss(body), memory="sublinear").plan.instructions
+    again = [code.op[i] for i, name in enumerate(code.name) if "bn" in name and "/again" in name]
+    assert again and set(again) == {"_batchnorm_apply"}
+    whole = compiled(loss(body), memory="sublinear", fuse=False).plan.instructions
+    again = [whole.op[i] for i, name in enumerate(whole.name) if "batchnorm_train/again" in name]
+    assert again and set(again) == {"_batchnorm_apply"}
