@@ -51,9 +51,9 @@ class Recomputation:
     Outputs from which a node makes its first one again (`Op.replay`) stay. `checkpoints` are sets of entries in forward
     order, each with a level, at which a repeated stretch of forward may begin. Values of `recompute` are dropped in
     forward, except for checkpoints of level 0. When backward needs a value, the stretch before it is run from the
-    nearest checkpoint there is: first only to set the checkpoints of level 1 in
-    it, then of level 2 between those, and at last to give the values. One level is Chen et al. 2016 (sublinear);
-    each further one trades another forward run for memory of a smaller order.
+    nearest checkpoint there is: first only to set the checkpoints of level 1 in it, then of level 2 between those, and
+    at last to give the values. One level is Chen et al. 2016 (sublinear); each further one trades another forward run
+    for memory of a smaller order.
     """
 
     def __init__(self, graph: Graph, order: Sequence[int], backward_start: int, recompute: Collection[Entry],
