@@ -52,25 +52,38 @@ struct PackArgs {
     int64_t small;                            // 0, or channels of the small groups, of which a group here is 16 / small
 };
 
-// Out lanes of one (out block, in block), for small groups zero off the diagonal.
+// The floats of one (out block, in block). What lies far apart in the weight, output channels forward and input channels
+// backward, is a line each: lines are copied side by side first, for at distances that are powers of two they would
+// push each other out of the cache.
 void pack_block(const PackArgs &a, const float *from, int64_t out, int64_t in, float *to) {
-    const int64_t outs = a.outs - out < LANES ? a.outs - out : LANES;
-    const int64_t ins = a.ins - in < a.in_lanes ? a.ins - in : a.in_lanes;
-    const int64_t small = a.small ? a.small : INT64_MAX;
-    // Of small groups the step between input channels repeats; which side that is shows in the steps.
-    const int64_t out_wrap = a.out_step < a.in_step ? small : INT64_MAX;
-    const int64_t in_wrap = a.out_step < a.in_step ? INT64_MAX : small;
-    memset(to, 0, a.rows * a.columns * a.in_lanes * LANES * sizeof(float));
-    for (int64_t o = 0; o < outs; o++) {
-        const float *line = from + (out + o) % out_wrap * a.out_step;
-        for (int64_t i = 0; i < ins; i++) {
-            if (o / small != i / small) continue;
-            const float *taps = line + (in + i) % in_wrap * a.in_step + a.row_first + a.column_first;
-            for (int64_t r = 0; r < a.rows; r++)
-                for (int64_t s = 0; s < a.columns; s++)
-                    to[((r * a.columns + s) * a.in_lanes + i) * LANES + o] = taps[r * a.row_step + s * a.column_step];
+    const int64_t outs = min(a.outs - out, LANES), ins = min(a.ins - in, a.in_lanes), taps = a.rows * a.columns;
+    const bool out_is_far = a.out_step > a.in_step;
+    const int64_t fars = out_is_far ? outs : ins, nears = out_is_far ? ins : outs;
+    const int64_t far_step = out_is_far ? a.out_step : a.in_step, near_step = out_is_far ? a.in_step : a.out_step;
+    const int64_t far_lane = out_is_far ? 1 : LANES, near_lane = out_is_far ? LANES : 1;
+    const int64_t line = (a.small ? a.small : nears) * near_step;
+    float *lines = thread_scratch();
+    from += out * a.out_step + in * a.in_step;
+    for (int64_t f = 0; f < fars; f++) memcpy(lines + f * line, from + f * far_step, line * sizeof(float));
+    if (outs < LANES || ins < a.in_lanes || a.small) memset(to, 0, taps * a.in_lanes * LANES * sizeof(float));
+    for (int64_t r = 0; r < a.rows; r++)
+        for (int64_t s = 0; s < a.columns; s++, to += a.in_lanes * LANES) {
+            const float *tap = lines + a.row_first + r * a.row_step + a.column_first + s * a.column_step;
+            if (a.small) {
+                for (int64_t f = 0; f < fars; f++)
+                    for (int64_t n = 0; n < a.small; n++)
+                        to[f * far_lane + (f / a.small * a.small + n) * near_lane] = tap[f * line + n * near_step];
+            } else if (out_is_far && fars == LANES) {
+                for (int64_t n = 0; n < nears; n++)
+                    for (int f = 0; f < LANES; f++) to[n * LANES + f] = tap[f * line + n * near_step];
+            } else if (nears == LANES) {
+                for (int64_t f = 0; f < fars; f++)
+                    for (int n = 0; n < LANES; n++) to[f * far_lane + n * near_lane] = tap[f * line + n * near_step];
+            } else {
+                for (int64_t f = 0; f < fars; f++)
+                    for (int64_t n = 0; n < nears; n++) to[f * far_lane + n * near_lane] = tap[f * line + n * near_step];
+            }
         }
-    }
 }
 
 void convolution_pack(const PackArgs &a) {

@@ -99,6 +99,16 @@ static INLINE void copy_patch(const float *image, int64_t height, int64_t width,
     }
 }
 
+// Every `step`-th pixel of every `row_step`-th row: rows x columns of them, from (row, column) on.
+static INLINE void sample_patch(const float *image, int64_t height, int64_t width, int64_t row, int64_t column,
+                                int64_t row_step, int64_t step, int64_t rows, int64_t columns, float *patch) {
+    for (int64_t r = 0; r < rows; r++, row += row_step)
+        for (int64_t c = 0, at = column; c < columns; c++, at += step, patch += LANES) {
+            const bool inside = row >= 0 && row < height && at >= 0 && at < width;
+            (inside ? Vec::load(image + (row * width + at) * LANES) : Vec::zero()).store(patch);
+        }
+}
+
 // The same from `channels` planes of a plain tensor, with all channels of a pixel side by side.
 static INLINE void interleave_patch(const float *image, int64_t height, int64_t width, int64_t channels, int64_t row,
                                     int64_t column, int64_t rows, int64_t columns, float *patch) {

@@ -72,7 +72,8 @@ struct Cut {
     int64_t run, runs;                // neighbouring floats under the taps of a row, and how many such runs a row has
     int64_t chunks, outs, ins;        // output and input blocks of a task
     int64_t out_tasks, in_tasks, band_rows, patch_floats;
-    bool padded;
+    bool padded, sampled;             // whether patches are copied; of one tap, only the pixels under it
+    int64_t row_stride, column_stride;
 
     explicit Cut(const WeightArgs &args) : a(args) {
         lanes = a.plain ? a.in_lanes : LANES;
@@ -84,16 +85,20 @@ struct Cut {
         const int64_t last_row = (a.out_height - 1) * a.row_stride + a.tap_row + (a.tap_rows - 1) * a.tap_row_step;
         padded = a.plain || a.tap_row < 0 || a.tap_column < 0 || last_row >= a.height ||
                  (a.out_width - 1) * a.column_stride + a.tap_column + (a.tap_columns - 1) * a.tap_column_step >= a.width;
-        band_rows = max(1, min(a.out_height, BAND_FLOATS / (a.out_width * (a.row_stride * a.column_stride * lanes + LANES))));
+        sampled = !a.plain && a.tap_rows * a.tap_columns == 1 && a.row_stride * a.column_stride > 1;
+        padded |= sampled;
+        row_stride = sampled ? 1 : a.row_stride, column_stride = sampled ? 1 : a.column_stride;
+        band_rows = BAND_FLOATS / (a.out_width * (row_stride * column_stride * lanes + LANES));
+        band_rows = max(1, min(a.out_height, band_rows));
         patch_floats = padded ? patch_rows(band_rows) * patch_columns() * lanes : 0;
         choose_tasks();
     }
 
     int64_t patch_rows(int64_t rows) const {
-        return (rows - 1) * a.row_stride + (a.tap_rows - 1) * a.tap_row_step + 1;
+        return (rows - 1) * row_stride + (a.tap_rows - 1) * a.tap_row_step + 1;
     }
     int64_t patch_columns() const {
-        return (a.out_width - 1) * a.column_stride + (a.tap_columns - 1) * a.tap_column_step + 1;
+        return (a.out_width - 1) * column_stride + (a.tap_columns - 1) * a.tap_column_step + 1;
     }
 
     // Sums of several pairs of blocks share what they read, as long as there are tasks for all threads.
@@ -148,10 +153,8 @@ struct Task {
             int64_t x_row = a.width * cut.lanes;
             if (cut.padded) {
                 float *patch = patches + (in - first_in) * cut.patch_floats;
-                x_row = cut.patch_columns() * cut.lanes;
-                (a.plain ? interleave_patch : copy_patch)(x, a.height, a.width, cut.lanes, top, left,
-                                                          cut.patch_rows(rows), cut.patch_columns(), patch);
-                x = patch;
+                copy(x, top, left, rows, patch);
+                x = patch, x_row = cut.patch_columns() * cut.lanes;
             } else {
                 x += (top * a.width + left) * cut.lanes;
             }
@@ -163,6 +166,14 @@ struct Task {
         }
     }
 
+    void copy(const float *x, int64_t top, int64_t left, int64_t rows, float *patch) const {
+        const int64_t high = cut.patch_rows(rows), wide = cut.patch_columns();
+        if (cut.sampled)
+            sample_patch(x, a.height, a.width, top, left, a.row_stride, a.column_stride, high, wide, patch);
+        else
+            (a.plain ? interleave_patch : copy_patch)(x, a.height, a.width, cut.lanes, top, left, high, wide, patch);
+    }
+
     void add_taps(const float *x, int64_t x_row, const float *grad, int64_t rows, float *tile) {
         const int64_t each = ceil_div(cut.run, ceil_div(cut.run, MOST));
         for (int64_t r = 0; r < a.tap_rows; r++)
@@ -171,7 +182,7 @@ struct Task {
                 for (int64_t j = 0; j < cut.run; j += each) {
                     const int64_t count = min(each, cut.run - j);
                     find_products(count, std::make_integer_sequence<int, MOST>())(
-                        from + j, a.row_stride * x_row, a.column_stride * cut.lanes, grad, rows, a.out_width,
+                        from + j, cut.row_stride * x_row, cut.column_stride * cut.lanes, grad, rows, a.out_width,
                         tile + j * LANES);
                 }
                 tile += cut.run * LANES;
@@ -195,13 +206,13 @@ struct Task {
 
     void unpack(const float *tile, int64_t out, int64_t in) const {
         const int64_t outs = min(a.outs - out, LANES), ins = min(a.ins - in, a.in_lanes);
-        const int64_t taps = a.tap_rows * a.tap_columns, small = a.small ? a.small : INT64_MAX;
-        for (int64_t o = 0; o < outs; o++)
-            for (int64_t i = 0; i < ins; i++) {
-                if (o / small != i / small) continue;
-                float *to = a.out + group * a.group_step + (out + o) * a.out_step + (in + i) % small * a.in_step;
-                for (int64_t t = 0; t < taps; t++) to[t] = tile[(t * a.in_lanes + i) * LANES + o];
-            }
+        const int64_t taps = a.tap_rows * a.tap_columns;
+        for (int64_t o = 0; o < outs; o++) {
+            const int64_t first = a.small ? o / a.small * a.small : 0, last = a.small ? first + a.small : ins;
+            float *to = a.out + group * a.group_step + (out + o) * a.out_step + in * a.in_step;
+            for (int64_t i = first; i < last; i++)
+                for (int64_t t = 0; t < taps; t++) *to++ = tile[(t * a.in_lanes + i) * LANES + o];
+        }
     }
 };
 
