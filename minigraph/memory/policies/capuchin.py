@@ -27,9 +27,9 @@ from .problem import Candidate, Problem, judge
 from .swapping import Absence, start_seconds, uses
 from .triggers import triggered
 
-TARGETS = 16
+TARGETS = 12
 """Sizes of the device that are planned for, in geometric steps from what nobody evicts to the smallest."""
-ROUNDS = 4
+ROUNDS = 3
 """Times that more is asked for because the simulated peak is above the target."""
 MARGIN = 0.02
 """The least share of all that must be saved by which each round asks for more."""
@@ -46,8 +46,10 @@ def _schedules(problem: Problem) -> Iterator[Schedule]:
     for target in capacities(problem, measured.schedule, TARGETS):
         yield from _Choice(measured, target, swapping=False).schedules()
         if problem.host_budget_bytes:
-            yield from _Choice(measured, target, swapping=True).schedules()
-            yield from _Choice(measured, target, swapping=True, again=True).schedules()
+            swapping = _Choice(measured, target, swapping=True)
+            yield from swapping.schedules()
+            if swapping.over_bytes > 0:
+                yield from _Choice(measured, target, swapping=True, again=True).schedules()
 
 
 class _Measured:
@@ -94,6 +96,8 @@ class _Choice:
         self.target_bytes = target_bytes
         self.swapping = swapping
         self.again = again
+        self.over_bytes = 0
+        """How far the peak of the last schedule is above the target."""
         above = np.flatnonzero(measured.live > target_bytes)
         self.candidates = measured.absences(int(above[0]), int(above[-1]))
 
@@ -104,10 +108,10 @@ class _Choice:
         for _ in range(ROUNDS):
             found = self._made(wanted)
             yield found
-            over = self.problem.quick(found).peak_bytes - self.target_bytes
-            if over <= 0 or self.saved_bytes < wanted:
+            self.over_bytes = self.problem.quick(found).peak_bytes - self.target_bytes
+            if self.over_bytes <= 0 or self.saved_bytes < wanted:
                 return
-            wanted += max(over, round(MARGIN * required))
+            wanted += max(self.over_bytes, round(MARGIN * required))
 
     def _made(self, wanted_bytes: int) -> Schedule:
         """The schedule of the values chosen to save so many bytes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from ...base import Entry
-from ..schedule import Recomputation, Schedule, read_roots
+from ..schedule import Recomputation, Schedule
 from .problem import Problem
 
 LONGEST = 256
@@ -60,7 +60,7 @@ class Lineages:
             nodes.add(node)
             if len(nodes) > LONGEST:
                 return None
-            for read in read_roots(graph, node):
+            for read in self.problem.reads[node]:
                 if self._is_away(read):
                     stack.append(graph.node_of[read])
                 elif read in self.saved:
@@ -93,7 +93,7 @@ class _Collective(Recomputation):
         self.absent_bytes = 0
         self.next_read: dict[Entry, list[int]] = {}
         for t in reversed(range(problem.backward_start, len(problem.order))):
-            for entry in read_roots(problem.graph, problem.order[t]):
+            for entry in problem.reads[problem.order[t]]:
                 if entry in chosen:
                     self.next_read.setdefault(entry, []).append(t)
 

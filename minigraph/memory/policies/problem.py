@@ -59,9 +59,14 @@ class Problem:
         return tuple(self.order[:self.backward_start])
 
     @cached_property
+    def reads(self) -> dict[int, tuple[Entry, ...]]:
+        """For each node that runs the entries whose contents it reads, as the entries that views show."""
+        return {node: tuple(read_roots(self.graph, node)) for node in self.order}
+
+    @cached_property
     def saved(self) -> tuple[Entry, ...]:
         """Forward values that backward reads, in order: what there is to decide about."""
-        read = {e for node in self.order[self.backward_start:] for e in read_roots(self.graph, node)}
+        read = {e for node in self.order[self.backward_start:] for e in self.reads[node]}
         return tuple(e for node in self.forward for e in self.graph.entries(node) if e in read)
 
     @cached_property

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ...base import Entry
-from ..schedule import RUN, Recomputation, Schedule, from_order, read_roots
+from ..schedule import RUN, Recomputation, Schedule, from_order
 from .cache import Cache, capacities
 from .problem import Candidate, Problem, judge
 from .swapping import Trip, backward_begin, carry, start_seconds, uses
@@ -46,7 +46,7 @@ def checkpoints(problem: Problem) -> frozenset[Entry]:
     kept: set[Entry] = set()
     made = {e for node in problem.forward for e in graph.entries(node)}
     for node in problem.forward:
-        op, sources = graph.op[node], made.intersection(read_roots(graph, node))
+        op, sources = graph.op[node], made.intersection(problem.reads[node])
         assert op is not None
         if op.recompute == "costly" or len(sources) > 1:
             kept.update(graph.entries(node))
@@ -88,7 +88,7 @@ def segments(problem: Problem) -> list[tuple[frozenset[Entry], int]]:
         entries = dropped.intersection(graph.entries(node))
         if not entries:
             continue
-        source = next((segment_of[e] for e in read_roots(graph, node) if e in segment_of), None)
+        source = next((segment_of[e] for e in problem.reads[node] if e in segment_of), None)
         if source is None:
             source = len(found)
             found.append((set(), 0))
@@ -100,7 +100,7 @@ def segments(problem: Problem) -> list[tuple[frozenset[Entry], int]]:
 def _working_set(problem: Problem, node: int) -> int:
     """Bytes of the values, not variables, that a node reads and makes."""
     graph = problem.graph
-    read = (e for e in read_roots(graph, node) if graph.op[graph.node_of[e]] is not None)
+    read = (e for e in problem.reads[node] if graph.op[graph.node_of[e]] is not None)
     return sum(problem.size_bytes[e] for e in (*read, *graph.entries(node)))
 
 
@@ -148,11 +148,11 @@ def _costly_layers(problem: Problem, schedule: Schedule) -> list[int]:
     """The steps at which costly layers run backward: where the inputs of their forward nodes are first read there."""
     graph, backward = problem.graph, set(problem.order[problem.backward_start:])
     inputs = {e for node in problem.forward if graph.op[node].recompute == "costly"  # type: ignore[union-attr]
-              for e in read_roots(graph, node) if graph.op[graph.node_of[e]] is not None}
+              for e in problem.reads[node] if graph.op[graph.node_of[e]] is not None}
     layers = []
     for t, (kind, node) in enumerate(schedule.steps):
         if kind == RUN and node in backward:
-            met = inputs.intersection(read_roots(graph, node))
+            met = inputs.intersection(problem.reads[node])
             if met:
                 layers.append(t)
                 inputs -= met

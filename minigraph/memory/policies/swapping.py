@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ...base import Entry
-from ..schedule import DROP, IN, OUT, RUN, Schedule, read_roots
+from ..schedule import DROP, IN, OUT, RUN, Schedule
 from .problem import Problem
 
 
@@ -64,7 +64,7 @@ def uses(problem: Problem, schedule: Schedule) -> dict[Entry, list[int]]:
     found: dict[Entry, list[int]] = {}
     for t, (kind, node) in enumerate(schedule.steps):
         if kind == RUN:
-            for entry in wanted.intersection((*read_roots(graph, node), *graph.entries(node))):
+            for entry in wanted.intersection((*problem.reads[node], *graph.entries(node))):
                 found.setdefault(entry, []).append(t)
     return {entry: steps for entry, steps in found.items() if len(steps) > 1}
 
@@ -98,7 +98,7 @@ def absences(problem: Problem, schedule: Schedule, entries: Collection[Entry]) -
             continue
         started = started or node in ran or node not in forward
         ran.add(node)
-        for entry in read_roots(problem.graph, node):
+        for entry in problem.reads[node]:
             if not started and entry in wanted:
                 last[entry] = k
             elif entry in last:
