@@ -1,4 +1,5 @@
-"""Choosing offsets: heuristics from cheap to costly, until the lower bound is met; then a local search.
+"""Choosing offsets: heuristics from cheap to costly, until the lower bound is met; then a short exact search, a local
+one, and where there is time for it a long exact one.
 
 Every limit is a count of work and never a clock, so that the same problem always gets the same plan.
 """
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from .exact import fit_within, is_searchable
 from .placement import Placer
 from .problem import Int64Array, Problem, Solution
 from .search import Walk
@@ -21,6 +23,10 @@ CHEAPEST = 2
 #: share of its own. A unit takes about 0.1 microseconds.
 HEURISTIC_WORK = {"default": 12_000_000, "full": 200_000_000}
 SEARCH_WORK = {"default": 6_000_000, "full": 40_000_000}
+#: Nodes of the exact search, some 5000 a second: before the walk, and behind it.
+EXACT_NODES = {"default": (3_000, 0), "full": (10_000, 400_000)}
+#: Above the bound by this part of it a placement is looked for first, which is found more easily than at the bound.
+EASIER = 0.004
 #: The walk lists every pair of overlapping lifetimes; with more than this many it would not pay.
 WALK_PAIRS = 1_500_000
 
@@ -66,8 +72,11 @@ class _Packing:
     def solve(self, effort: str) -> Solution:
         if self.top > self.bound:
             self._run_heuristics(HEURISTIC_WORK[effort])
+        before, behind = EXACT_NODES[effort]
+        self._search_exactly(before)
         if self.top > self.close:
             self._search(SEARCH_WORK[effort])
+        self._search_exactly(behind)
         offset = self.placer.offsets_bytes(self.placement)
         return Solution(offset, self.top * self.placer.unit_bytes, self.method)
 
@@ -94,6 +103,18 @@ class _Packing:
         placer = Placer(self.problem, list_degree=len(self.placer))
         found = Walk(placer, order, self.top, self.goal).run(work)
         self._offer("walk", found, order)
+
+    def _search_exactly(self, nodes: int) -> None:
+        """Ask for a placement a little above the goal, if the best one is not there yet, and then for one at it."""
+        if nodes == 0 or self.top <= self.close or not is_searchable(self.placer):
+            return
+        easier = self.goal + int(self.bound * EASIER) if self.close > self.goal else self.goal
+        for capacity in sorted({easier, self.goal}, reverse=True):
+            if self.top > capacity:
+                found, _ = fit_within(self.placer, capacity, nodes // 2)
+                if found is None:
+                    return
+                self._offer("exact", found, [])
 
     def _lift_highest(self, order: Order, work: int) -> None:
         """Move what touches the arena's top to the front of the order and pack again, while work is left."""

@@ -1,0 +1,205 @@
+"""Packing: the exact search on minimalloc's hard instances, and arenas over the lower bound on training steps.
+
+    python -m benchmarks.packing [--quick] [--folder DIR] [--json FILE] [--markdown FILE]
+
+First the eleven "challenging" instances of google/minimalloc, read from DIR: each must fit into 1,048,576 bytes, and
+minimalloc (C++) takes 0.6 to 5.4 seconds for each, as its authors say. Then steps of the zoo's networks, in `plain` and
+under budgets, packed by the planner's packing and by simple heuristics in the same run. A ratio is the transient arena
+over the most bytes that live at once; that of a plan under a budget is what packing reaches when it is not stopped at
+the first arena within the budget. SmartPool's and CnMem's ratios are those of Zhang et al. (arXiv 1903.06631, batches
+of 100 of CIFAR).
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minigraph.base import OutOfMemoryError
+from minigraph.memory.packing import Problem, pack, validate
+from minigraph.memory.packing.placement import Placer
+from minigraph.networks import load_network
+from minigraph.plan.live import device_storages
+from minigraph.plan.plan import Plan
+from minigraph.planning import plan
+
+CAPACITY_BYTES = 1 << 20
+WORST_RATIO = 1.005
+"""Arena over lower bound that no plan may exceed."""
+_MINIMALLOC_MS = {"A": 4910, "B": 3661, "C": 637, "D": 2674, "E": 3717, "F": 5358, "G": 1181, "H": 1808, "I": 3908,
+                  "J": 883, "K": 628}
+_UNIT_BYTES = 1024
+"""All sizes of the hard instances are multiples of this."""
+
+
+@dataclass(frozen=True)
+class Hard:
+    """One hard instance: what was reached, and how long it took; minimalloc's time as published."""
+
+    name: str
+    buffers: int
+    arena_bytes: int
+    method: str
+    seconds: float
+    minimalloc_seconds: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network's step; `smartpool` and `cnmem` are the published ratios where there are any."""
+
+    name: str
+    network: str
+    data: tuple[int, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+    smartpool: float | None = None
+    cnmem: float | None = None
+    quick: bool = False
+
+
+def _wide(units: tuple[int, ...], bottleneck: bool) -> dict[str, Any]:
+    """The residual networks of ImageNet on small images: filters from 64 on and no stem that shrinks."""
+    return {"num_classes": 10, "units": units, "bottleneck": bottleneck, "widen": 4}
+
+
+CASES = (
+    Case("resnet18, CIFAR", "zoo.resnet", (100, 3, 32, 32), _wide((2, 2, 2, 2), False), 1.003, 1.033, True),
+    Case("resnet34, CIFAR", "zoo.resnet", (100, 3, 32, 32), _wide((3, 4, 6, 3), False), 1.001, 1.028),
+    Case("resnet50, CIFAR", "zoo.resnet", (100, 3, 32, 32), _wide((3, 4, 6, 3), True), 1.003, 1.030),
+    Case("resnet101, CIFAR", "zoo.resnet", (100, 3, 32, 32), _wide((3, 4, 23, 3), True), 1.0005, 1.028),
+    Case("vgg11, CIFAR", "zoo.vgg", (100, 3, 32, 32), {"num_classes": 10, "depth": 11}, 1.013, 1.169, True),
+    Case("vgg13, CIFAR", "zoo.vgg", (100, 3, 32, 32), {"num_classes": 10, "depth": 13}, 1.016, 1.115),
+    Case("vgg16, CIFAR", "zoo.vgg", (100, 3, 32, 32), {"num_classes": 10, "depth": 16}, 1.012, 1.113),
+    Case("vgg19, CIFAR", "zoo.vgg", (100, 3, 32, 32), {"num_classes": 10, "depth": 19}, 1.011, 1.072),
+    Case("resnet-20 v2", "zoo.resnet", (32, 3, 32, 32), {"num_classes": 10, "depth": 20, "version": 2}, quick=True),
+    Case("resnet-110 v2", "zoo.resnet", (32, 3, 32, 32), {"num_classes": 10, "depth": 110, "version": 2}),
+    Case("googlenet", "zoo.googlenet", (32, 3, 224, 224)),
+    Case("inception_v4", "zoo.inception_v4", (32, 3, 299, 299)),
+    Case("densenet121", "zoo.densenet", (32, 3, 224, 224), {"depth": 121}),
+    Case("mobilenet v2", "zoo.mobilenet", (64, 3, 224, 224), {"version": 2}, quick=True),
+    Case("unet", "zoo.unet", (4, 1, 572, 572)),
+    Case("lstm medium", "zoo.lstm", (20, 35)),
+    Case("bert base", "zoo.bert", (32, 128)),
+)
+SHARES = (None, 0.5, 0.1)
+"""Plans of a network: `plain`, and budgets at these shares of the way from the least that fits to plain."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One plan: bytes at the lower bound, and ratios of arenas to it by the planner and by simple heuristics."""
+
+    name: str
+    share: float | None
+    buffers: int
+    bound_bytes: int
+    planned: float
+    simple: dict[str, float]
+    smartpool: float | None
+    cnmem: float | None
+
+
+def measure_hard(path: Path) -> Hard:
+    """Pack one hard instance and validate what comes out."""
+    rows = np.loadtxt(path, delimiter=",", skiprows=1, dtype=np.int64)
+    problem = Problem(rows[:, 1], rows[:, 2], rows[:, 3], _UNIT_BYTES)
+    start = time.perf_counter()
+    solution = pack(problem, CAPACITY_BYTES, "full")
+    seconds = time.perf_counter() - start
+    validate(problem, solution)
+    name = path.name.split(".")[0]
+    return Hard(name, len(problem), solution.bytes, solution.method, seconds, _MINIMALLOC_MS[name] / 1000)
+
+
+def transient(made: Plan) -> Problem:
+    """What a plan has placed in its transient arena, as a problem."""
+    storages = device_storages(made)
+    chosen = [k for k, held in enumerate(storages.members) if made.arenas[made.buffers.arena[held[0]]].name
+              == "transient"]
+    return Problem(storages.born[chosen], storages.dies[chosen], storages.bytes[chosen])
+
+
+def simple_ratios(problem: Problem) -> dict[str, float]:
+    """Ratios of arena to lower bound by heuristics that others use."""
+    placer = Placer(problem)
+    orders = {"in program order": (np.argsort(placer.born, kind="stable"), False),
+              "best fit, program order": (np.argsort(placer.born, kind="stable"), True),
+              "largest first": (np.argsort(-placer.size, kind="stable"), False)}
+    return {name: placer.top(placer.fit(order.tolist(), best)) / placer.bound for name, (order, best) in orders.items()}
+
+
+def measure(case: Case) -> list[Row]:
+    """Plan one network in plain and under budgets."""
+    shapes = {"data": case.data}
+    symbol = load_network(case.network, case.settings, shapes)
+    options: dict[str, Any] = {"optimizer": "sgd", "program": "step", "optimizer_params": {"momentum": 0.9}}
+    plain = plan(symbol, shapes, memory="plain", **options)
+    try:
+        least = plan(symbol, shapes, memory="auto", budget=1, **options).planned_bytes
+    except OutOfMemoryError as refused:
+        least = refused.asked_bytes
+    rows = []
+    for share in SHARES:
+        budget = None if share is None else least + int(share * (plain.planned_bytes - least))
+        made = plain if budget is None else plan(symbol, shapes, memory="auto", budget=budget, **options)
+        problem = transient(made)
+        rows.append(Row(case.name, share, len(problem), problem.lower_bound_bytes,
+                        pack(problem).bytes / problem.lower_bound_bytes, simple_ratios(problem),
+                        case.smartpool if share is None else None, case.cnmem if share is None else None))
+    return rows
+
+
+def markdown(hard: Sequence[Hard], rows: Sequence[Row]) -> str:
+    """Both tables."""
+    lines = ["# Packing", "", "Written by `python -m benchmarks.packing`.", ""]
+    if hard:
+        lines += ["minimalloc's hard instances, within 1,048,576 bytes; seconds here beside minimalloc's as published.",
+                  "", "| | buffers | arena | method | seconds | minimalloc |", "|---" * 6 + "|"]
+        lines += [f"| {h.name} | {h.buffers} | {h.arena_bytes} | {h.method} | {h.seconds:.2f} | "
+                  f"{h.minimalloc_seconds:.2f} |" for h in hard]
+        lines.append("")
+    names = list(rows[0].simple)
+    lines += ["Transient arena over the most bytes that live at once, in training steps; `budget` is the share of the "
+              "way from the least that fits to plain.", "",
+              f"| network | budget | buffers | planned | {' | '.join(names)} | SmartPool | CnMem |",
+              "|---" * (len(names) + 6) + "|"]
+    for row in rows:
+        published = ["-" if value is None else f"{value:.4f}" for value in (row.smartpool, row.cnmem)]
+        simple = [f"{row.simple[name]:.4f}" for name in names]
+        lines.append(f"| {row.name} | {'plain' if row.share is None else row.share} | {row.buffers} | "
+                     f"{row.planned:.4f} | {' | '.join([*simple, *published])} |")
+    return "\n".join([*lines, ""])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tables; the exit code is 1 when a hard instance does not fit or a ratio is above what it may be."""
+    parser = argparse.ArgumentParser(prog="packing", description="Pack hard instances and training steps.")
+    parser.add_argument("--quick", action="store_true", help="a part of the networks, in seconds")
+    parser.add_argument("--folder", metavar="DIR", help="where the files A.1048576.csv to K.1048576.csv are")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to a file")
+    parser.add_argument("--markdown", metavar="FILE", help="write the tables to a file")
+    given = parser.parse_args(argv)
+    hard = [measure_hard(path) for path in sorted(Path(given.folder).glob("?.1048576.csv"))] if given.folder else []
+    rows = [row for case in CASES if case.quick or not given.quick for row in measure(case)]
+    text = markdown(hard, rows)
+    print(text)
+    if given.markdown:
+        Path(given.markdown).write_text(text, encoding="utf-8")
+    if given.json:
+        document = {"hard": [asdict(h) for h in hard], "networks": [asdict(row) for row in rows]}
+        Path(given.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    worst = max(rows, key=lambda row: row.planned)
+    print(f"worst ratio of arena to lower bound {worst.planned:.4f} ({worst.name}); "
+          f"{sum(h.arena_bytes > CAPACITY_BYTES for h in hard)} of {len(hard)} hard instances do not fit")
+    return int(worst.planned > WORST_RATIO or any(h.arena_bytes > CAPACITY_BYTES for h in hard))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
