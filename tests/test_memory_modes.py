@@ -13,7 +13,8 @@ from .random_graphs import Case, random_case, results, seeds
 MODES: dict[str, dict[str, Any]] = {
     "naive": {}, "inplace": {}, "plain": {}, "sublinear": {}, "auto": {},
     "vdnn": {"host_budget": "1GiB"}, "vdnn_all": {"host_budget": "1GiB"}, "vdnn_conv": {"host_budget": "1GiB"},
-    "superneurons": {"host_budget": "1GiB"}, "capuchin": {"host_budget": "1GiB"}}
+    "superneurons": {"host_budget": "1GiB"}, "capuchin": {"host_budget": "1GiB"},
+    "lms": {"host_budget": "1GiB"}, "openai": {}, "rotor": {}}
 """Memory modes and policies, and what each needs to be bound."""
 
 

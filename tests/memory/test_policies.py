@@ -78,8 +78,8 @@ def test_depths_that_do_not_divide_cost_no_jump(length: int) -> None:
     assert abs(following - here) <= 2 * MIB
 
 
-RECOMPUTING = ("auto", "sublinear")
-SWAPPING = ("vdnn", "vdnn_all", "vdnn_conv")
+RECOMPUTING = ("auto", "sublinear", "openai", "rotor")
+SWAPPING = ("vdnn", "vdnn_all", "vdnn_conv", "lms")
 BOTH = ("superneurons", "capuchin")
 """Policies that recompute, and with host memory swap too."""
 

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 from .auto import auto
 from .capuchin import capuchin
+from .lms import lms
+from .openai import openai
 from .parameters import place_homes
 from .problem import Candidate, Evaluation, Policy, Problem, judge
+from .rotor import rotor
 from .sublinear import sublinear
 from .superneurons import superneurons
 from .vdnn import vdnn, vdnn_all, vdnn_conv
@@ -29,7 +32,9 @@ POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest", moves_homes=T
                                 "vdnn": Strategy(vdnn, "lowest"), "vdnn_all": Strategy(vdnn_all, "lowest"),
                                 "vdnn_conv": Strategy(vdnn_conv, "lowest"),
                                 "superneurons": Strategy(superneurons, "lowest"),
-                                "capuchin": Strategy(capuchin, "lowest")}
+                                "capuchin": Strategy(capuchin, "lowest"),
+                                "lms": Strategy(lms, "lowest"), "openai": Strategy(openai, "lowest"),
+                                "rotor": Strategy(rotor, "lowest")}
 """Every policy by the name that `memory=` takes."""
 
 __all__ = ["POLICIES", "Candidate", "Evaluation", "Policy", "Problem", "Strategy", "judge", "place_homes"]

@@ -24,7 +24,7 @@ def find_cuts(problem: Problem) -> list[Cut]:
 
     Variables are always there and do not count; nor do values that may not be dropped.
     """
-    crossing = _crossing(problem)
+    crossing = crossing_values(problem)
     saved = set(problem.saved)
     cuts: list[Cut] = []
     before = 0
@@ -37,7 +37,7 @@ def find_cuts(problem: Problem) -> list[Cut]:
     return cuts
 
 
-def _crossing(problem: Problem) -> list[tuple[Entry, ...]]:
+def crossing_values(problem: Problem) -> list[tuple[Entry, ...]]:
     """For each forward position the droppable values made at or before it that a later forward node reads."""
     last: dict[Entry, int] = {}
     for t, node in enumerate(problem.forward):

@@ -120,7 +120,7 @@ def with_swaps(problem: Problem, schedule: Schedule, chosen: Sequence[Absence], 
     and not in the arena.
     """
     starts = start_seconds(problem, schedule)
-    releases = _releases(problem, schedule, chosen, starts, eager)
+    releases = release_steps(problem, schedule, chosen, starts, eager)
     trips: list[Trip] = []
     next_in = float("inf")
     for absence in sorted(chosen, key=lambda a: a.back, reverse=True):
@@ -144,8 +144,8 @@ def start_seconds(problem: Problem, schedule: Schedule) -> list[float]:
     return starts
 
 
-def _releases(problem: Problem, schedule: Schedule, chosen: Sequence[Absence], starts: Sequence[float],
-              eager: bool) -> dict[Entry, int]:
+def release_steps(problem: Problem, schedule: Schedule, chosen: Sequence[Absence], starts: Sequence[float],
+                  eager: bool) -> dict[Entry, int]:
     """The step before which each source is released."""
     releases: dict[Entry, int] = {}
     clock = 0.0

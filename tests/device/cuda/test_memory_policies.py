@@ -70,7 +70,8 @@ def as_bytes(arrays: list[np.ndarray]) -> list[bytes]:
 WAYS = {"step": by_step, "train": by_train}
 POLICIES = {"sublinear": {}, "auto": {}, "auto with swaps": {"host_budget": "1GiB"},
             "vdnn_all": {"host_budget": "1GiB"}, "vdnn_conv": {"host_budget": "1GiB"},
-            "superneurons with swaps": {"host_budget": "1GiB"}, "capuchin with swaps": {"host_budget": "1GiB"}}
+            "superneurons with swaps": {"host_budget": "1GiB"}, "capuchin with swaps": {"host_budget": "1GiB"},
+            "lms": {"host_budget": "1GiB"}, "openai": {}, "rotor": {}}
 
 
 def options_of(policy: str, program: str) -> dict[str, Any]:
