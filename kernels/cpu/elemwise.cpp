@@ -1,22 +1,21 @@
-// Functions of tensors of one shape, element by element: relu, its gradient, sum and sum with relu.
+// Functions of tensors of one shape, element by element, with up to two constants.
 //
-// Contract: outputs may lie on any input's bytes. Padding lanes that are zero stay zero. Memory-bound: 4 bytes of each
-// operand an element.
+// Contract: outputs may lie on any input's bytes. Padding lanes that are zero stay zero where f(0) or f(0, 0) is zero.
+// Memory-bound: 4 bytes of each operand an element. Every element goes through the same vector code, wherever it lies.
+#include "activate.h"
 #include "kernel.h"
+#include "lanes.h"
 #include "pool.h"
-#include "vector.h"
 
 namespace {
 
 constexpr int64_t BLOCK = 1 << 14;  // elements of a task: 64 KiB of each operand
 
-// Call one(i) for the first element of each whole vector, rest(i) for each element after them.
-template <class Whole, class Rest> void elementwise(int64_t size, const Whole &whole, const Rest &rest) {
+// Call body(access, i) for each vector of `size` elements, in parallel.
+template <class Body> void elementwise(int64_t size, const Body &body) {
     parallel((size + BLOCK - 1) / BLOCK, [&](int64_t block) {
-        const int64_t end = block * BLOCK + BLOCK < size ? block * BLOCK + BLOCK : size;
-        int64_t i = block * BLOCK;
-        for (; i + LANES <= end; i += LANES) whole(i);
-        for (; i < end; i++) rest(i);
+        const int64_t begin = block * BLOCK, count = size - begin < BLOCK ? size - begin : BLOCK;
+        each_vector(count, [&](auto access, int64_t i) { body(access, begin + i); });
     });
 }
 
@@ -26,31 +25,111 @@ struct UnaryArgs {
     int64_t size;
 };
 
+struct UnaryConstantArgs {
+    const float *data;
+    float *out;
+    int64_t size;
+    float first, second;
+};
+
 struct BinaryArgs {
     const float *lhs, *rhs;
     float *out;
     int64_t size;
 };
 
-void relu_forward(const UnaryArgs &a) {
-    elementwise(a.size, [&](int64_t i) { relu(Vec::load(a.data + i)).store(a.out + i); },
-                [&](int64_t i) { a.out[i] = a.data[i] <= 0 ? 0 : a.data[i]; });
+struct BinaryConstantArgs {
+    const float *lhs, *rhs;
+    float *out;
+    int64_t size;
+    float first, second;
+};
+
+template <class Args, class F> void unary(const Args &a, const F &f) {
+    elementwise(a.size, [&](auto access, int64_t i) { access.store(a.out + i, f(access.load(a.data + i))); });
+}
+template <class Args, class F> void binary(const Args &a, const F &f) {
+    elementwise(a.size, [&](auto access, int64_t i) {
+        access.store(a.out + i, f(access.load(a.lhs + i), access.load(a.rhs + i)));
+    });
 }
 
-// lhs: output gradient; rhs: relu's output
-void relu_backward(const BinaryArgs &a) {
-    elementwise(a.size,
-                [&](int64_t i) { where_positive(Vec::load(a.rhs + i), Vec::load(a.lhs + i)).store(a.out + i); },
-                [&](int64_t i) { a.out[i] = a.rhs[i] > 0 ? a.lhs[i] : 0; });
+INLINE Native sign(Native x) { return x > 0.0f ? Native{} + 1.0f : (x < 0.0f ? Native{} - 1.0f : x); }
+INLINE Native either(NativeInt condition, float then, float otherwise) {
+    return condition ? Native{} + then : Native{} + otherwise;
 }
-
-void add_forward(const BinaryArgs &a) {
-    elementwise(a.size, [&](int64_t i) { (Vec::load(a.lhs + i) + Vec::load(a.rhs + i)).store(a.out + i); },
-                [&](int64_t i) { a.out[i] = a.lhs[i] + a.rhs[i]; });
-}
+INLINE Native gelu_slope(Native x) { return normal_cdf(x) + x * normal_density(x); }
 
 }  // namespace
 
-KERNEL(relu_forward, UnaryArgs)
-KERNEL(relu_backward, BinaryArgs)
-KERNEL(add_forward, BinaryArgs)
+// A kernel `name` of the expression of x, or of x and y, and of the constants a.first and a.second.
+#define UNARY(name, Args, ...)                                                                   \
+    static void name(const Args &a) {                                                            \
+        (void)a;                                                                                 \
+        unary(a, [&](const Vec &v) { return each(v, [&](Native x) -> Native { return __VA_ARGS__; }); }); \
+    }                                                                                            \
+    KERNEL(name, Args)
+#define BINARY(name, Args, ...)                                                                  \
+    static void name(const Args &a) {                                                            \
+        binary(a, [&](const Vec &v, const Vec &w) {                                              \
+            return each(v, w, [&](Native x, Native y) -> Native { return __VA_ARGS__; });        \
+        });                                                                                      \
+    }                                                                                            \
+    KERNEL(name, Args)
+// The function of an activation, and grad times its slope at the output.
+#define ACTIVATION(name, Act)                                                                    \
+    static void name##_forward(const UnaryArgs &a) { unary(a, [](const Vec &x) { return Act::of(x); }); } \
+    static void name##_backward(const BinaryArgs &a) {                                           \
+        binary(a, [](const Vec &grad, const Vec &y) { return Act::sloped(y, grad); });           \
+    }                                                                                            \
+    KERNEL(name##_forward, UnaryArgs)                                                            \
+    KERNEL(name##_backward, BinaryArgs)
+
+ACTIVATION(relu, Relu)
+ACTIVATION(sigmoid, Sigmoid)
+ACTIVATION(tanh, Tanh)
+ACTIVATION(softrelu, Softrelu)
+ACTIVATION(softsign, Softsign)
+
+UNARY(copy_forward, UnaryArgs, x)
+UNARY(negative_forward, UnaryArgs, -x)
+UNARY(abs_forward, UnaryArgs, abs(x))
+UNARY(sign_forward, UnaryArgs, sign(x))
+UNARY(square_forward, UnaryArgs, x *x)
+UNARY(sqrt_forward, UnaryArgs, square_root(x))
+UNARY(rsqrt_forward, UnaryArgs, 1.0f / square_root(x))
+UNARY(reciprocal_forward, UnaryArgs, 1.0f / x)
+UNARY(exp_forward, UnaryArgs, exp(x))
+UNARY(log_forward, UnaryArgs, log(x))
+UNARY(log1p_forward, UnaryArgs, log1p(x))
+UNARY(expm1_forward, UnaryArgs, expm1(x))
+UNARY(gelu_forward, UnaryArgs, x *normal_cdf(x))
+
+UNARY(plus_scalar_forward, UnaryConstantArgs, x + a.first)
+UNARY(minus_scalar_forward, UnaryConstantArgs, x - a.first)
+UNARY(rminus_scalar_forward, UnaryConstantArgs, a.first - x)
+UNARY(mul_scalar_forward, UnaryConstantArgs, x *a.first)
+UNARY(div_scalar_forward, UnaryConstantArgs, x / a.first)
+UNARY(rdiv_scalar_forward, UnaryConstantArgs, a.first / x)
+UNARY(maximum_scalar_forward, UnaryConstantArgs, maximum(x, Native{} + a.first))
+UNARY(minimum_scalar_forward, UnaryConstantArgs, minimum(x, Native{} + a.first))
+UNARY(clip_forward, UnaryConstantArgs, minimum(maximum(x, Native{} + a.first), Native{} + a.second))
+UNARY(leaky_forward, UnaryConstantArgs, x <= 0.0f ? x * a.first : x)
+UNARY(elu_forward, UnaryConstantArgs, x <= 0.0f ? expm1(x) * a.first : x * a.second)
+
+BINARY(add_forward, BinaryArgs, x + y)
+BINARY(sub_forward, BinaryArgs, x - y)
+BINARY(mul_forward, BinaryArgs, x *y)
+BINARY(div_forward, BinaryArgs, x / y)
+BINARY(maximum_forward, BinaryArgs, maximum(x, y))
+BINARY(minimum_forward, BinaryArgs, minimum(x, y))
+
+// x: the gradient of the output; y: what the slope is made of
+BINARY(gelu_backward, BinaryArgs, x *gelu_slope(y))
+BINARY(square_backward, BinaryArgs, x *(y + y))
+BINARY(sqrt_backward, BinaryArgs, x *(0.5f / y))
+BINARY(abs_backward, BinaryArgs, x *sign(y))
+BINARY(reciprocal_backward, BinaryArgs, x *-(y * y))
+BINARY(clip_backward, BinaryConstantArgs, x *either((y >= a.first) & (y <= a.second), 1.0f, 0.0f))
+BINARY(leaky_backward, BinaryConstantArgs, x *either(y > 0.0f, 1.0f, a.first))
+BINARY(elu_backward, BinaryConstantArgs, x *(y > 0.0f ? Native{} + a.second : y + a.first))

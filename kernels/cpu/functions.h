@@ -51,17 +51,38 @@ static INLINE Native square_root(Native x) {
 constexpr float ROUNDER = 12582912.0f;  // 1.5 * 2^23: adding and taking it away rounds to a whole number
 constexpr float LN2_HIGH = 0.693115234375f, LN2_LOW = 3.19461849453e-5f;
 
-static INLINE Native exp(Native x) {
+// x = n ln 2 + r with |r| <= ln(2) / 2: `shifted` has n in its last bits, and `rest` is exp(r) - 1.
+struct Reduced {
+    Native shifted, rest;
+};
+
+static INLINE Reduced reduced(Native x) {
     static constexpr float C[] = {0.499999931f, 0.166665148f, 0.0416684568f, 0.00836941884f, 0.00138131445f};
+    const Native shifted = x * 1.44269504f + ROUNDER, n = shifted - ROUNDER;
+    const Native r = (x - n * LN2_HIGH) - n * LN2_LOW;
+    return {shifted, polynomial(r, C) * (r * r) + r};
+}
+
+static INLINE NativeInt exponent(Native shifted) { return bits_of(shifted) - 0x4b400000; }
+// 2^n for n in [-126, 127]
+static INLINE Native power_of_two(NativeInt n) { return from_bits((n + 127) << 23); }
+
+static INLINE Native exp(Native x) {
     x = x > 89.0f ? Native{} + 89.0f : x;  // NaN passes
     x = x < -104.0f ? Native{} - 104.0f : x;
-    const Native shifted = x * 1.44269504f + ROUNDER;
-    const Native n = shifted - ROUNDER;
-    const Native r = (x - n * LN2_HIGH) - n * LN2_LOW;
-    const Native p = polynomial(r, C) * (r * r) + r + 1.0f;
+    const Reduced found = reduced(x);
     // 2^n in two factors, so that neither leaves the range of normal numbers
-    const NativeInt whole = bits_of(shifted) - 0x4b400000, half = whole >> 1;
-    return p * from_bits((half + 127) << 23) * from_bits((whole - half + 127) << 23);
+    const NativeInt whole = exponent(found.shifted), half = whole >> 1;
+    return (found.rest + 1.0f) * power_of_two(half) * power_of_two(whole - half);
+}
+
+static INLINE Native expm1(Native x) {
+    Native held = x > 60.0f ? Native{} + 60.0f : x;
+    held = held < -40.0f ? Native{} - 40.0f : held;
+    const Reduced found = reduced(held);
+    const Native power = power_of_two(exponent(found.shifted));
+    const Native result = found.rest * power + (power - 1.0f);
+    return x > 60.0f ? exp(x) : (x == 0.0f ? x : result);
 }
 
 static INLINE Native log(Native x) {
@@ -81,17 +102,10 @@ static INLINE Native log(Native x) {
     return (x > 0.0f) & (x <= 3.40282347e38f) ? result : special;
 }
 
-// log(1 + x) for x >= -1/2: the rounding of 1 + x is made up for
+// log(1 + x): the rounding of 1 + x is made up for
 static INLINE Native log1p(Native x) {
-    const Native sum = 1.0f + x;
-    const Native rest = x - (sum - 1.0f);
-    return sum == 1.0f ? x : (sum <= 3.40282347e38f ? log(sum) + rest / sum : sum);
-}
-
-static INLINE Native expm1(Native x) {
-    static constexpr float C[] = {0.50000001f,     0.16666666f,   0.0416661266f,
-                                  0.00833343316f, 0.00139577107f, 0.000198471735f};
-    return abs(x) < 0.4f ? polynomial(x, C) * (x * x) + x : exp(x) - 1.0f;
+    const Native sum = 1.0f + x, rest = x - (sum - 1.0f), found = log(sum);
+    return sum == 1.0f ? x : ((sum > 0.0f) & (sum <= 3.40282347e38f) ? found + rest / sum : found);
 }
 
 static INLINE Native tanh(Native x) {
@@ -102,7 +116,10 @@ static INLINE Native tanh(Native x) {
     return size < 0.625f ? small : with_sign_of(large, x);
 }
 
-static INLINE Native sigmoid(Native x) { return 1.0f / (1.0f + exp(-x)); }
+static INLINE Native sigmoid(Native x) {
+    const Native e = exp(-abs(x));
+    return (x < 0.0f ? e : Native{} + 1.0f) / (1.0f + e);
+}
 
 // log(1 + exp(x)), never overflowing
 static INLINE Native softrelu(Native x) {

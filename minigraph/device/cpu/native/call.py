@@ -81,11 +81,16 @@ def native_for(*names: str) -> Callable[[type[NativeOp]], type[NativeOp]]:
     """Class decorator: the C++ form of the ops of these names."""
     def register(cls: type[NativeOp]) -> type[NativeOp]:
         for name in names:
-            if name in _NATIVE_OPS:
-                raise MXNetError(f"operator {name} has two C++ forms")
-            _NATIVE_OPS[name] = cls()
+            define(name, cls())
         return cls
     return register
+
+
+def define(name: str, native: NativeOp) -> None:
+    """Register the C++ form of an op; MXNetError when it has one already."""
+    if name in _NATIVE_OPS:
+        raise MXNetError(f"operator {name} has two C++ forms")
+    _NATIVE_OPS[name] = native
 
 
 def native_op(name: str) -> NativeOp | None:

@@ -1,20 +1,43 @@
-"""Elementwise kernels give what NumPy gives, in any layout."""
+"""Elementwise kernels give what NumPy gives, in any layout, and their functions are right to the last places."""
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
+from minigraph.ops.registry import get_op
+from tests.ops.harness import parsed
+
 from .harness import check, run
 
-SHAPES = [(3,), (0, 4), (40_001,), (5, 7), (2, 3, 5, 4), (3, 32, 6, 6), (2, 17, 9), (0, 5, 2, 2), (1, 16, 40, 40)]
+SHAPES = [(40_001,), (5, 7), (2, 3, 5, 4), (3, 32, 6, 6), (0, 5, 2, 2), (1, 16, 40, 40)]
+CASES: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in (
+        "relu", "sigmoid", "tanh", "softsign", "negative", "abs", "sign", "square", "sqrt", "rsqrt", "reciprocal",
+        "exp", "log", "log1p", "expm1", "_copy", "BlockGrad", "MakeLoss", "_gelu", "elemwise_add", "elemwise_sub",
+        "elemwise_mul", "elemwise_div", "_accumulate", "_maximum", "_minimum", "_gelu_backward",
+        "_square_backward", "_sqrt_backward", "_abs_backward", "_reciprocal_backward")),
+    *((name, {"act_type": kind}) for kind in ("relu", "sigmoid", "tanh", "softrelu", "softsign")
+      for name in ("Activation", "_activation_backward")),
+    *((f"_{name}_scalar", {"scalar": 1.5}) for name in (
+        "plus", "minus", "rminus", "mul", "div", "rdiv", "maximum", "minimum")),
+    *((name, {"a_min": 0.9, "a_max": 1.5}) for name in ("clip", "_clip_backward")),
+    *((name, {"slope": 0.25}) for name in ("_leaky", "_leaky_backward")),
+    *((name, {"below": 0.5, "above": 1.25}) for name in ("_elu", "_elu_backward")),
+    ("add_n", {"num_args": 1}), ("add_n", {"num_args": 4})]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", ["relu", "_activation_backward", "elemwise_add"])
-def test_kernels_agree_with_numpy(name: str, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("name, params", CASES, ids=str)
+def test_kernels_agree_with_numpy(name: str, params: dict[str, Any], shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(1)
-    params = {"act_type": "relu"} if name.startswith("_act") else {}
-    check(name, params, [rng.standard_normal(shape) for _ in range(1 if name == "relu" else 2)])
+    op = get_op(name)
+    count = len(op.inputs(parsed(op, params)))
+    positive = name in ("sqrt", "rsqrt", "log", "log1p", "reciprocal", "_rdiv_scalar", "elemwise_div",
+                        "_sqrt_backward")
+    check(name, params, [rng.uniform(0.5, 2, shape) if positive else rng.normal(0, 2, shape) for _ in range(count)],
+          rtol=1e-6)
 
 
 def test_relu_keeps_nan_and_its_gradient_is_zero_at_zero() -> None:
@@ -22,3 +45,33 @@ def test_relu_keeps_nan_and_its_gradient_is_zero_at_zero() -> None:
     np.testing.assert_array_equal(run("relu", {}, [data])[0], np.maximum(data, 0))
     grad = run("_activation_backward", {"act_type": "relu"}, [np.ones_like(data), np.maximum(data, 0)])[0]
     np.testing.assert_array_equal(grad, [0, 0, 1, 0] * 9)
+
+
+def everywhere() -> np.ndarray:
+    """Numbers of all sizes and signs, the special ones among them."""
+    bits = np.arange(0, 2 ** 32, 7919, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-45, 88.7, 88.8, -103.9, -104.1], np.float32)
+    return np.concatenate([special, bits, np.random.default_rng(0).normal(0, 4, 200_000).astype(np.float32)])
+
+
+def softrelu(x: np.ndarray) -> np.ndarray:
+    return np.logaddexp(0, x)
+
+
+@pytest.mark.parametrize("name, truth, ulps", [
+    ("exp", np.exp, 1.5), ("log", np.log, 1.5), ("log1p", np.log1p, 3), ("expm1", np.expm1, 3), ("tanh", np.tanh, 2.5),
+    ("sigmoid", lambda x: 1 / (1 + np.exp(-x)), 3), ("softrelu", softrelu, 3), ("sqrt", np.sqrt, 0.51),
+    ("softsign", lambda x: x / (1 + np.abs(x)), 2)])
+def test_functions_are_right_to_the_last_places_everywhere(name: str, truth: Any, ulps: float) -> None:
+    data = everywhere()
+    op, params = ("Activation", {"act_type": name}) if name == "softrelu" else (name, {})
+    found = run(op, params, [data])[0]
+    with np.errstate(all="ignore"):
+        want = truth(data.astype(np.float64))
+        rounded = want.astype(np.float32)
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(rounded))
+        regular = np.isfinite(rounded) & np.isfinite(found)
+        np.testing.assert_array_equal(found[~regular & ~np.isnan(rounded)], rounded[~regular & ~np.isnan(rounded)])
+        error = np.abs(found[regular] - want[regular]) / np.spacing(np.abs(rounded[regular]))
+    worst = int(np.argmax(error))
+    assert error[worst] <= ulps, f"{name}({data[regular][worst]!r}) is off by {error[worst]} units"
