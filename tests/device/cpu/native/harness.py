@@ -126,7 +126,8 @@ def check(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], rt
     assert native is not None
     p = parsed(op, params)
     arrays = [np.asarray(a, np.float32) for a in arrays]
-    expected = execute(op, p, [a.astype(np.float64) for a in arrays])
+    doubles = op.infer_dtype(p, [np.dtype(np.float64)] * len(arrays), [None] * len(op.outputs(p)))[0]
+    expected = execute(op, p, [a.astype(dtype) for a, dtype in zip(arrays, doubles, strict=True)])
     types = [TensorType(a.shape, a.dtype) for a in arrays], infer(op, p, arrays)
     for layouts in native.layouts(p, *types):
         with threads(1):

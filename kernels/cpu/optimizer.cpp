@@ -1,0 +1,160 @@
+// Updates of weights: the weight and its states, each read and written once, by the rules of ops/optimizer*.py.
+//
+// Contract: weight and states are overwritten. Rate, decay, rescaling and bound come from the control buffer, whose words
+// ops/control.py lists; `scale`, where there is one, is multiplied into the rescaling. Memory-bound: 4 bytes of the
+// gradient, and 8 of the weight and of each state, an element.
+#include "functions.h"
+#include "kernel.h"
+#include "lanes.h"
+#include "pool.h"
+
+namespace {
+
+constexpr int64_t BLOCK = 1 << 14;  // elements of a task
+constexpr int RESCALE = 4, CLIP = 5, FIRST_RATE = 8;
+constexpr int STATES = 3;
+
+struct UpdateArgs {
+    float *weight;
+    const float *grad;
+    float *states[STATES];
+    const float *control, *scale;
+    int64_t size, index;
+    float constants[5];  // of the rule, in the order of its line in minigraph/device/cpu/native/optimizer.py
+};
+
+// Within [-bound, bound]; a negative bound is none.
+INLINE Native within(Native x, float bound) {
+    return bound >= 0.0f ? minimum(maximum(x, Native{} - bound), Native{} + bound) : x;
+}
+
+// What a rule may use: constants of the op, and what the control buffer says.
+struct Settings {
+    const float *c;
+    float rate, decay, bound;
+
+    INLINE Native clipped(Native step) const { return within(step, bound); }
+};
+
+INLINE Native sign(Native x) { return x > 0.0f ? Native{} + 1.0f : (x < 0.0f ? Native{} - 1.0f : x); }
+
+// Call rule(settings, rescaled gradient, weight, states), which overwrites weight and states, for all elements.
+template <int COUNT, class Rule> void update(const UpdateArgs &a, const Rule &rule) {
+    const float rescale = a.scale ? a.control[RESCALE] * *a.scale : a.control[RESCALE];
+    const float *own = a.control + FIRST_RATE + 2 * a.index;
+    const Settings settings{a.constants, own[0], own[1], a.control[CLIP]};
+    parallel((a.size + BLOCK - 1) / BLOCK, [&](int64_t block) {
+        const int64_t begin = block * BLOCK, count = a.size - begin < BLOCK ? a.size - begin : BLOCK;
+        each_vector(count, [&](auto access, int64_t i) {
+            const Vec grad = access.load(a.grad + begin + i);
+            Vec weight = access.load(a.weight + begin + i), states[STATES];
+            for (int s = 0; s < COUNT; s++) states[s] = access.load(a.states[s] + begin + i);
+            for (int part = 0; part < PARTS; part++) {
+                Native own_states[STATES];
+                for (int s = 0; s < COUNT; s++) own_states[s] = states[s].part[part];
+                rule(settings, grad.part[part] * rescale, weight.part[part], own_states);
+                for (int s = 0; s < COUNT; s++) states[s].part[part] = own_states[s];
+            }
+            access.store(a.weight + begin + i, weight);
+            for (int s = 0; s < COUNT; s++) access.store(a.states[s] + begin + i, states[s]);
+        });
+    });
+}
+
+struct SumSquaresArgs {
+    const float *grad;
+    float *sum;
+    double *parts;  // one a block
+    int64_t size;
+};
+
+void sum_squares(const SumSquaresArgs &a) {
+    const int64_t blocks = (a.size + BLOCK - 1) / BLOCK;
+    parallel(blocks, [&](int64_t block) {
+        const int64_t begin = block * BLOCK, count = a.size - begin < BLOCK ? a.size - begin : BLOCK;
+        double sums[LANES] = {};
+        each_vector(count, [&](auto access, int64_t i) {
+            float held[LANES];
+            access.load(a.grad + begin + i).store(held);
+            for (int j = 0; j < LANES; j++) sums[j] += static_cast<double>(held[j]) * held[j];
+        });
+        double sum = 0;
+        for (double lane : sums) sum += lane;
+        a.parts[block] = sum;
+    });
+    double sum = 0;
+    for (int64_t i = 0; i < blocks; i++) sum += a.parts[i];
+    *a.sum = static_cast<float>(sum);
+}
+
+}  // namespace
+
+// A kernel of so many states; k: settings, g: rescaled gradient, w: weight, s: states.
+#define UPDATE(name, states, ...)                                                                      \
+    static void name(const UpdateArgs &a) {                                                            \
+        update<states>(a, [](const Settings &k, Native g, Native &w, Native *s) { (void)s; __VA_ARGS__ }); \
+    }                                                                                                  \
+    KERNEL(name, UpdateArgs)
+
+KERNEL(sum_squares, SumSquaresArgs)
+
+UPDATE(sgd_update, 0, w = w * (1.0f - k.rate * k.decay) - k.clipped(g) * k.rate;)
+UPDATE(sgd_mom_update, 1, {
+    s[0] = s[0] * k.c[0] - (k.clipped(g) + w * k.decay) * k.rate;
+    w += s[0];
+})
+UPDATE(nag_update, 1, {
+    const Native step = (k.clipped(g) + w * k.decay) * k.rate;
+    s[0] = s[0] * k.c[0] - step;
+    w += s[0] * k.c[0] - step;
+})
+UPDATE(adam_update, 2, {
+    const Native step = k.clipped(g + w * k.decay);
+    s[0] = s[0] * k.c[0] + step * k.c[1];
+    s[1] = s[1] * k.c[2] + step * step * k.c[3];
+    w -= s[0] / (square_root(s[1]) + k.c[4]) * k.rate;
+})
+UPDATE(adagrad_update, 1, {
+    const Native step = k.clipped(g);
+    s[0] += step * step;
+    w -= (step / square_root(s[0] + k.c[0]) + w * k.decay) * k.rate;
+})
+UPDATE(rmsprop_update, 1, {
+    const Native step = k.clipped(g + w * k.decay);
+    s[0] = s[0] * k.c[0] + step * step * k.c[1];
+    w -= step / square_root(s[0] + k.c[2]) * k.rate;
+    w = within(w, k.c[3]);
+})
+UPDATE(rmsprop_centered_update, 3, {
+    const Native step = k.clipped(g + w * k.decay);
+    s[0] = s[0] * k.c[0] + step * step * k.c[1];
+    s[1] = s[1] * k.c[0] + step * k.c[1];
+    s[2] = s[2] * k.c[4] - step / square_root(s[0] - s[1] * s[1] + k.c[2]) * k.rate;
+    w = within(w + s[2], k.c[3]);
+})
+UPDATE(adadelta_update, 2, {
+    const Native step = k.clipped(g);
+    s[0] = s[0] * k.c[0] + step * step * k.c[1];
+    const Native delta = step / square_root(s[0] + k.c[2]) * square_root(s[1] + k.c[2]);
+    s[1] = s[1] * k.c[0] + delta * delta * k.c[1];
+    w -= delta + w * k.decay;
+})
+UPDATE(ftrl_update, 2, {
+    const Native step = k.clipped(g);
+    const Native squares = s[1] + step * step, root = square_root(squares);
+    s[0] += step - (root - square_root(s[1])) * w / k.rate;
+    s[1] = squares;
+    const Native size = maximum(abs(s[0]) - k.c[0], Native{}) / ((root + k.c[1]) / k.rate + k.decay);
+    w = -with_sign_of(size, s[0]);
+})
+UPDATE(adamax_update, 2, {
+    const Native step = k.clipped(g + w * k.decay);
+    s[0] = s[0] * k.c[0] + step * k.c[1];
+    s[1] = maximum(s[1] * k.c[2], abs(step));
+    w -= s[0] / maximum(s[1], Native{} + 1.17549435e-38f) * k.rate;
+})
+UPDATE(signsgd_update, 0, w = w * (1.0f - k.rate * k.decay) - sign(g) * k.rate;)
+UPDATE(signum_update, 1, {
+    s[0] = s[0] * k.c[0] - (k.clipped(g) + w * k.decay) * k.c[1];
+    w = w * (1.0f - k.rate * k.c[2]) + sign(s[0]) * k.rate;
+})

@@ -1,0 +1,39 @@
+"""Update kernels give what NumPy gives, with and without a bound on the gradient and a scale."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minigraph.device.cpu.native.optimizer import _RULES
+from minigraph.ops.optimizer import Update
+from minigraph.ops.registry import get_op
+from tests.ops.harness import parsed
+
+from .harness import check
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 40), (40_003,), (0,)], ids=str)
+@pytest.mark.parametrize("bound, scaled", [(-1.0, False), (0.3, True)])
+@pytest.mark.parametrize("rule", _RULES)
+def test_updates_agree_with_numpy(rule: str, bound: float, scaled: bool, shape: tuple[int, ...]) -> None:
+    name = f"_{rule}_update"
+    op = get_op(name)
+    assert isinstance(op, Update)
+    params: dict[str, Any] = {"index": 1, "has_scale": scaled}
+    if rule.startswith("rmsprop") and scaled:
+        params["clip_weights"] = 0.8
+    rng = np.random.default_rng(2)
+    control = np.zeros(12, np.float32)
+    control[4], control[5], control[10], control[11] = 0.5, bound, 0.1, 0.01
+    # A mean square is at least the square of the mean.
+    states = [rng.uniform(1.0, 1.5, shape)] + [rng.uniform(0.1, 0.5, shape) for _ in op.states[1:]]
+    arrays = [rng.normal(0, 1, shape), rng.normal(0, 1, shape), *states[:len(op.states)], control]
+    assert len(op.inputs(parsed(op, params))) == len(arrays) + scaled
+    check(name, params, [*arrays, np.array([0.75])] if scaled else arrays, rtol=2e-6)
+
+
+@pytest.mark.parametrize("size", [0, 5, 100_000])
+def test_the_sum_of_squares_agrees_with_numpy(size: int) -> None:
+    check("_sum_squares", {}, [np.random.default_rng(0).normal(0, 1, size)], rtol=1e-7)
