@@ -79,6 +79,7 @@ class ImageRecordIter(DataIter):
         self._threads = ThreadPoolExecutor(preprocess_threads, "ImageRecordIter")
         self._queue: deque[_Pending] = deque()
         self._current: _Pending | None = None
+        self._closed = False
         self._epoch = 0
         self._used = 0
         self._begin()
@@ -102,6 +103,8 @@ class ImageRecordIter(DataIter):
 
     def iter_next(self) -> bool:
         """Move on by a batch; an error of a thread is raised here."""
+        if self._closed:
+            raise MXNetError("the iterator is closed; make another one")
         self._fill()
         if not self._queue:
             return False
@@ -205,6 +208,7 @@ class ImageRecordIter(DataIter):
 
     def close(self) -> None:
         """End the threads and close the file; the iterator is of no use afterwards."""
+        self._closed = True
         self._threads.shutdown(cancel_futures=True)
         self._records.close()
 
