@@ -15,11 +15,12 @@ import numpy as np
 from ..base import Builder, Entry
 from .chunks import chunks
 from .elemwise import only
-from .indexing import PIECE
 from .op import Arrays, Op, Sample, Workspace
 from .pointwise import Unary, flat
 from .registry import register
 
+PIECE = 256
+"""Numbers computed at a time: some ten temporaries of 2 KiB."""
 LANCZOS_G = 7
 LANCZOS = (0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,
            12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7)
@@ -87,7 +88,7 @@ def digamma(x: np.ndarray) -> np.ndarray:
 
 
 class Wide(Unary):
-    """Base: `function`, of arrays in float64, piece by piece: its temporaries take a few KiB each."""
+    """Base: `function`, of arrays in float64, piece by piece."""
 
     function: ClassVar[Any]
     low, high = 0.4, 3.0

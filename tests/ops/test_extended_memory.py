@@ -56,6 +56,12 @@ CASES: list[Case] = [
     ("_arange", {"start": 300000}, []), ("_ftrl_update", {"index": 0}, [ROWS] * 4 + [(10,)]),
     ("_rmsprop_centered_update", {"index": 0}, [ROWS] * 5 + [(10,)]),
     ("_nadam_update", {"index": 0}, [ROWS] * 4 + [(10,)]),
+    ("gamma", {}, [ROWS]), ("gammaln", {}, [ROWS]), ("_digamma", {}, [ROWS]), ("_fill_nan", {"value": 1.0}, [ROWS]),
+    ("_fill_nan_backward", {}, [ROWS, ROWS]), ("_logical_xor", {}, [ROWS, ROWS]), ("logical_not", {}, [ROWS]),
+    ("broadcast_logical_or", {}, [ROWS, (1, 100)]), ("_logical_and_scalar", {"scalar": 1.0}, [ROWS]),
+    ("diag", {"axis1": 0, "axis2": 2}, [(300, 20, 300)]), ("diag", {}, [(1000,)]),
+    ("_diag_backward", {"axis1": 0, "axis2": 2}, [(20, 300), (300, 20, 300)]),
+    ("scatter_nd", {"shape": ROWS}, [(2000, 100), ((1, 2000), 3000)]), ("shape_array", {}, [ROWS]),
 ]
 NAMED = [pytest.param(case, id=f"{case[0]}-{i}") for i, case in enumerate(CASES)]
 

@@ -119,3 +119,33 @@ def test_the_norm_takes_a_dtype_and_softmin_prefers_the_smallest():
     assert norm.dtype == np.float64 and norm.tolist() == [5]
     found, = expand_and_run("softmin", {}, [np.array([[0.0, math.log(3)]])])
     np.testing.assert_allclose(found, [[0.75, 0.25]])
+
+
+def network():
+    """The operators of this file in one another's gradients, and sequences of several lengths."""
+    positive = mx.sym.square(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=18, name="fc")) + 0.5
+    inner = mx.sym.gamma(positive) + mx.sym.gammaln(positive) * mx.sym.softmin(positive, axis=1)
+    inner = mx.sym.diag(mx.sym.Reshape(inner, shape=(-1, 3, 2, 3)), axis1=1, axis2=3)
+    none = mx.sym.logical_not(mx.sym.norm(inner))
+    rows = mx.sym.nansum(inner, axis=1) + mx.sym.broadcast_sub(mx.sym.nanprod(inner, axis=1), none)
+    moved = mx.sym.scatter_nd(rows, mx.sym.Variable("index"), shape=(4, 3))
+    hidden = mx.sym.RNN(mx.sym.expand_dims(moved, axis=2), state_size=3, num_layers=2, mode="lstm", bidirectional=True,
+                        use_sequence_length=True, state_outputs=True, name="rnn")
+    return mx.sym.MakeLoss(mx.sym.add_n(*(mx.sym.mean(hidden[k]) for k in range(3))), name="loss")
+
+
+def test_a_memory_mode_changes_no_bit():
+    found = []
+    for memory in ("naive", "plain", "inplace", "sublinear"):
+        executor = network().simple_bind(mx.cpu(), data=(4, 5), index=(1, 4), memory=memory, poison=True)
+        draw = np.random.RandomState(0)
+        for name, array in executor.arg_dict.items():
+            array[:] = {"index": [[2, 0, 2, 3]], "rnn_sequence_length": [4, 1, 3]}.get(
+                name, draw.uniform(-0.5, 0.5, array.shape))
+        out = executor.forward(is_train=True)[0].asnumpy()
+        executor.backward()
+        found.append([out, *(g.asnumpy() for n, g in executor.grad_dict.items()
+                             if n not in ("index", "rnn_sequence_length"))])
+    assert all(np.isfinite(array).all() for array in found[0]) and np.abs(found[0][1]).max() > 0
+    for other in found[1:]:
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(found[0], other, strict=True))
