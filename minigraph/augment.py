@@ -201,9 +201,10 @@ def _either_way(draw: np.random.Generator, most: float) -> float:
 
 @dataclass(frozen=True)
 class Normalization:
-    """(value - mean) * contrast * scale / std + illumination / std, channel by channel.
+    """((value - mean) * contrast + illumination) * scale / std, channel by channel.
 
-    contrast is 1 +- up to `max_random_contrast`, illumination 0 +- up to `max_random_illumination`, drawn an image.
+    contrast is 1 +- up to `max_random_contrast`, illumination 0 +- up to `max_random_illumination`, drawn an image;
+    MXNet leaves both out where no mean is above 0.
     """
 
     mean_r: float = 0.0
@@ -235,7 +236,7 @@ class Normalization:
         out -= mean[:, None, None]
         out *= factor[:, None, None]
         if light:
-            out += (np.float32(light) / deviation)[:, None, None]
+            out += (np.float32(light * self.scale) / deviation)[:, None, None]
 
 
 NORMALIZATION_NAMES = tuple(field.name for field in fields(Normalization))

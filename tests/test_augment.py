@@ -190,6 +190,14 @@ def test_normalisation_subtracts_scales_and_divides_by_channel():
         Normalization(std_g=0)
 
 
+def test_light_is_scaled_as_pixels_are():
+    outs = np.empty((2, 1, 2, 2), np.float32)
+    for scale, out in zip((1, 0.25), outs, strict=True):
+        Normalization(max_random_illumination=3, scale=scale)(np.full((2, 2, 1), 10, np.uint8), out, draw())
+    np.testing.assert_allclose(outs[1], outs[0] / 4, rtol=1e-6)
+    assert (outs[0] != 10).all()
+
+
 def test_contrast_and_light_differ_between_images():
     outs = np.empty((2, 1, 2, 2), np.float32)
     image = np.full((2, 2, 1), 10, np.uint8)
