@@ -4,7 +4,8 @@
 
 Each figure is the largest batch or depth that a system reached on its machine, or the bytes that it took. A policy is
 asked for the least bytes at the published size, and for the largest size within the same capacity, by its candidates'
-quick counts; the size found is then planned, packed and verified. `--quick` asks for the published sizes alone.
+quick counts; the size found is then planned, packed and verified. `--quick` asks for the published sizes alone. Files
+are written anew after each figure; the deep networks come last.
 """
 from __future__ import annotations
 
@@ -180,17 +181,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"no figure has {given.only!r}")
     start, bench, rows, lines = time.time(), Bench(not given.quick), [], reproduced.lines()
     print("\n".join(lines), flush=True)
-    for figure in sorted(chosen, key=lambda f: FIGURES.index(f)):
+    for figure in chosen:
         rows.append(bench.measure(figure))
         print(f"{rows[-1].seconds:6.1f} s  {figure.table} {format_row(rows[-1])}", flush=True)
-    found = summary(rows)
+        found, seconds = summary(rows), time.time() - start
+        if given.json:
+            document = {"summary": found, "quick": given.quick, "seconds": seconds, "reproduced": lines,
+                        "figures": [asdict(row) for row in rows]}
+            Path(given.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        if given.markdown:
+            Path(given.markdown).write_text(markdown(rows, lines, seconds, given.quick), encoding="utf-8")
     print(json.dumps(found, indent=1))
-    if given.json:
-        document = {"summary": found, "quick": given.quick, "seconds": time.time() - start, "reproduced": lines,
-                    "figures": [asdict(row) for row in rows]}
-        Path(given.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    if given.markdown:
-        Path(given.markdown).write_text(markdown(rows, lines, time.time() - start, given.quick), encoding="utf-8")
     return int(bool(found["missed"]))
 
 

@@ -1,16 +1,19 @@
 """The least bytes that a policy makes of a network, by the quick count, and the largest network within a capacity."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from minigraph.base import OutOfMemoryError, Shape
-from minigraph.memory.policies import POLICIES, Problem
+from minigraph.base import Algorithm, OutOfMemoryError, Shape, TensorType
+from minigraph.device.cuda import import_families
+from minigraph.device.cuda.launch import implemented, kernel_op
+from minigraph.memory.policies import POLICIES, Problem, place_homes
+from minigraph.ops.op import Op
 from minigraph.passes.compilation import Compilation
-from minigraph.passes.pipeline import PASSES, run_pass
-from minigraph.passes.schedule import make_problem, plain
-from minigraph.planning import plan, prepare
+from minigraph.passes.pipeline import PASSES, compile_program, run_pass
+from minigraph.passes.schedule import PLAIN, make_problem
+from minigraph.planning import Program, prepare
 
 Build = Callable[[int], "tuple[Any, Mapping[str, Shape]]"]
 """From a batch or a depth to a symbol and the shapes of its inputs."""
@@ -31,9 +34,7 @@ class Setting:
 
 def problem_at(build: Build, n: int, setting: Setting) -> Problem:
     """What policies are given of a training step with momentum."""
-    symbol, shapes = build(n)
-    program = prepare(symbol, shapes, "sgd", optimizer_params=MOMENTUM, machine=setting.machine, verify=False,
-                      host_budget=setting.host_bytes)
+    program = _program(build, n, setting)
     state = Compilation(program.request, program.graph, program.layout)
     for stage in PASSES:
         run_pass(stage, state)
@@ -45,7 +46,10 @@ def problem_at(build: Build, n: int, setting: Setting) -> Problem:
 
 def costs(policy: str, problem: Problem) -> list[Cost]:
     """What each candidate of a policy takes; `plain` has the graph's own order alone."""
-    found = plain(problem) if policy == "plain" else POLICIES[policy].candidates(problem)
+    strategy = PLAIN if policy == "plain" else POLICIES[policy]
+    found = strategy.candidates(problem)
+    if found:
+        found = place_homes(problem, found, strategy.moves_homes)
     return [(c.peak_bytes, c.seconds) for c in found]
 
 
@@ -62,26 +66,45 @@ def least_seconds(found: Iterable[Cost], within_bytes: int) -> float | None:
 def largest(needed: Callable[[int], int], capacity_bytes: int, start: int, resolution: float) -> int:
     """The largest n whose needed bytes are within the capacity, to a share of n; 0 when there is none.
 
-    Bytes grow about linearly, so the next n to try is interpolated between two, or a little beyond them.
+    Bytes grow about linearly: the next n is where a line through the last two that were tried meets the capacity,
+    and every third one halves what is left, should they not.
     """
-    known = {0: 0}
-    fits, above, n = 0, 1 << 40, start
+    fits, above, tried = 0, 1 << 40, [(0, 0)]
+    n = start
     while above - fits > max(1, int(resolution * fits)):
-        known[n] = needed(n)
-        fits, above = (n, above) if known[n] <= capacity_bytes else (fits, n)
-        low = max((k for k in known if k < n), key=lambda k: abs(k - n)) if n == fits else fits
-        slope = max((known[n] - known[low]) / max(n - low, 1), 1e-9)
-        n = round(n + (capacity_bytes - known[n]) / slope)
-        n = min(max(n, fits + 1), above - 1, max(2 * fits, start))
+        tried.append((n, needed(n)))
+        fits, above = (n, above) if tried[-1][1] <= capacity_bytes else (fits, n)
+        (before, before_bytes), (_, nbytes) = tried[-2:]
+        slope = max((nbytes - before_bytes) / (n - before), nbytes / n / 8)
+        n = (fits + above) // 2 if len(tried) % 3 == 0 and above < 1 << 40 else \
+            round(n + (capacity_bytes - nbytes) / slope)
+        n = min(max(n, fits + 1), above - 1, 8 * max(fits, start))
     return fits
 
 
 def has_plan(build: Build, n: int, policy: str, capacity_bytes: int, setting: Setting) -> int | None:
     """Bytes of a verified, packed plan within a capacity, or None when there is none."""
-    symbol, shapes = build(n)
+    program = _program(build, n, setting, memory=policy, budget=None if policy == "plain" else capacity_bytes)
     try:
-        found = plan(symbol, shapes, "sgd", "step", policy, optimizer_params=MOMENTUM, machine=setting.machine,
-                     budget=None if policy == "plain" else capacity_bytes, host_budget=setting.host_bytes)
+        found = compile_program(program.graph, replace(program.request, verify=True), program.layout)
     except OutOfMemoryError:
         return None
     return found.planned_bytes if found.planned_bytes <= capacity_bytes else None
+
+
+def _program(build: Build, n: int, setting: Setting, **options: Any) -> Program:
+    """A training step with momentum, with the workspaces of minigraph's GPU kernels."""
+    symbol, shapes = build(n)
+    found = prepare(symbol, shapes, "sgd", "step", optimizer_params=MOMENTUM, machine=setting.machine, verify=False,
+                    host_budget=setting.host_bytes, **options)
+    return replace(found, request=replace(found.request, algorithms=gpu_algorithms))
+
+
+def gpu_algorithms(op: Op, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[Algorithm]:
+    """The GPU's way to compute an op; the op's own where it has no kernel."""
+    if op.name in implemented():
+        return (kernel_op(op.name).algorithm(params, ins, outs),)
+    return op.algorithms(params, ins, outs)
+
+
+import_families()

@@ -12,30 +12,32 @@ from ..schedule import Schedule, from_order, read_roots
 from .problem import Candidate, Problem, judge
 from .swapping import absences, with_swaps
 
-LEAD = 4
-"""Steps before its reader at which a value comes back: about one layer of a convolutional network."""
+LEADS = (4, 1)
+"""Steps before its reader at which a value comes back: about one layer of a convolutional network; or, where there is
+no room for that, with the layer itself."""
 
 
 def vdnn_all(problem: Problem) -> list[Candidate]:
     """Every value that backward reads is offloaded."""
-    return judge(problem, [_offloaded(problem, set(problem.saved))])
+    return judge(problem, _offloaded(problem, set(problem.saved)))
 
 
 def vdnn_conv(problem: Problem) -> list[Candidate]:
     """The inputs of costly layers are offloaded."""
-    return judge(problem, [_offloaded(problem, _read_by_costly(problem))])
+    return judge(problem, _offloaded(problem, _read_by_costly(problem)))
 
 
 def vdnn(problem: Problem) -> list[Candidate]:
     """The dynamic form: no offloading, that of costly layers' inputs, or all of it."""
-    return judge(problem, [from_order(problem.order), _offloaded(problem, _read_by_costly(problem)),
-                           _offloaded(problem, set(problem.saved))])
+    return judge(problem, [from_order(problem.order), *_offloaded(problem, _read_by_costly(problem)),
+                           *_offloaded(problem, set(problem.saved))])
 
 
-def _offloaded(problem: Problem, entries: set[Entry]) -> Schedule:
+def _offloaded(problem: Problem, entries: set[Entry]) -> list[Schedule]:
     plain = from_order(problem.order)
-    away = [a for a in absences(problem, plain, entries & problem.droppable) if a.back - a.last > 2 * LEAD]
-    return with_swaps(problem, plain, away, eager=True, lead=LEAD)
+    away = absences(problem, plain, entries & problem.droppable)
+    return [with_swaps(problem, plain, [a for a in away if a.back - a.last > 2 * lead], eager=True, lead=lead)
+            for lead in LEADS]
 
 
 def _read_by_costly(problem: Problem) -> set[Entry]:
