@@ -25,13 +25,14 @@ struct WeightArgs {
     int64_t tap_column, tap_column_step, tap_columns;
     int64_t outs, ins;                         // channels of a group
     int64_t group_step, out_step, in_step;     // distances in the weight; taps lie side by side
-    int64_t small;                             // 0, or channels of the small groups, of which a group here is 16 / small
+    int64_t small;                             // 0, or channels of the small groups, of which a group here is 16 / small;
+                                               // with 1, each lane is a group, and `outs` counts all channels
 };
 
-// sums[j] += sum over rows and columns of grad * x[j]
-template <int COUNT>
-void add_products(const float *x, int64_t x_row, int64_t x_pixel, const float *grad, int64_t rows, int64_t columns,
-                  float *sums) {
+// sums[j] += sum over rows and columns of grad * x[j], or lane by lane of grad * x[j * step ...]
+template <int COUNT, bool LANEWISE>
+void add_products(const float *x, int64_t x_row, int64_t x_pixel, int64_t step, const float *grad, int64_t rows,
+                  int64_t columns, float *sums) {
     Vec sum[COUNT];
 #pragma GCC unroll 16
     for (int j = 0; j < COUNT; j++) sum[j] = Vec::load(sums + j * LANES);
@@ -40,7 +41,12 @@ void add_products(const float *x, int64_t x_row, int64_t x_pixel, const float *g
         for (int64_t c = 0; c < columns; c++, from += x_pixel, grad += LANES) {
             const Vec g = Vec::load(grad);
 #pragma GCC unroll 16
-            for (int j = 0; j < COUNT; j++) sum[j].add_product(g, from[j]);
+            for (int j = 0; j < COUNT; j++) {
+                if constexpr (LANEWISE)
+                    sum[j].add_product(g, Vec::load(from + j * step));
+                else
+                    sum[j].add_product(g, from[j]);
+            }
         }
     }
 #pragma GCC unroll 16
@@ -55,11 +61,12 @@ constexpr int MOST = 6;
 constexpr int MOST = 2;
 #endif
 
-typedef void (*AddProducts)(const float *, int64_t, int64_t, const float *, int64_t, int64_t, float *);
+typedef void (*AddProducts)(const float *, int64_t, int64_t, int64_t, const float *, int64_t, int64_t, float *);
 
-template <int... COUNTS> AddProducts find_products(int64_t count, std::integer_sequence<int, COUNTS...>) {
-    static const AddProducts table[] = {add_products<COUNTS + 1>...};
-    return table[count - 1];
+template <int... COUNTS>
+AddProducts find_products(bool lanewise, int64_t count, std::integer_sequence<int, COUNTS...>) {
+    static const AddProducts table[2][MOST] = {{add_products<COUNTS + 1, false>...}, {add_products<COUNTS + 1, true>...}};
+    return table[lanewise][count - 1];
 }
 
 constexpr int64_t BAND_FLOATS = 6 << 10;    // of input and gradient: they stay in a first-level cache
@@ -69,18 +76,21 @@ constexpr int64_t TILES_FLOATS = 20 << 10;  // sums of a task
 struct Cut {
     const WeightArgs &a;
     int64_t lanes, tile;              // floats of an input pixel; of the sums of two blocks
-    int64_t run, runs;                // neighbouring floats under the taps of a row, and how many such runs a row has
+    int64_t run, runs;                // sums that share a gradient under the taps of a row, and how many such runs it has
     int64_t chunks, outs, ins;        // output and input blocks of a task
     int64_t out_tasks, in_tasks, band_rows, patch_floats;
+    bool lanewise;
     bool padded, sampled;             // whether patches are copied; of one tap, only the pixels under it
     int64_t row_stride, column_stride;
 
     explicit Cut(const WeightArgs &args) : a(args) {
         lanes = a.plain ? a.in_lanes : LANES;
-        tile = a.tap_rows * a.tap_columns * a.in_lanes * LANES;
-        const bool one_run = a.tap_column_step == 1 && (a.plain || a.in_lanes == LANES);
+        lanewise = a.small == 1;
+        const bool one_run = !lanewise && a.tap_column_step == 1 && (a.plain || a.in_lanes == LANES);
         run = one_run ? a.tap_columns * lanes : a.in_lanes;
         runs = one_run ? 1 : a.tap_columns;
+        if (lanewise) run = a.tap_columns, runs = 1;
+        tile = a.tap_rows * runs * run * LANES;
         chunks = ceil_div(a.images, a.chunk);
         const int64_t last_row = (a.out_height - 1) * a.row_stride + a.tap_row + (a.tap_rows - 1) * a.tap_row_step;
         padded = a.plain || a.tap_row < 0 || a.tap_column < 0 || last_row >= a.height ||
@@ -175,15 +185,15 @@ struct Task {
     }
 
     void add_taps(const float *x, int64_t x_row, const float *grad, int64_t rows, float *tile) {
-        const int64_t each = ceil_div(cut.run, ceil_div(cut.run, MOST));
+        const int64_t each = ceil_div(cut.run, ceil_div(cut.run, MOST)), step = a.tap_column_step * cut.lanes;
         for (int64_t r = 0; r < a.tap_rows; r++)
             for (int64_t s = 0; s < cut.runs; s++) {
-                const float *from = x + r * a.tap_row_step * x_row + s * a.tap_column_step * cut.lanes;
+                const float *from = x + r * a.tap_row_step * x_row + s * step;
                 for (int64_t j = 0; j < cut.run; j += each) {
                     const int64_t count = min(each, cut.run - j);
-                    find_products(count, std::make_integer_sequence<int, MOST>())(
-                        from + j, cut.row_stride * x_row, cut.column_stride * cut.lanes, grad, rows, a.out_width,
-                        tile + j * LANES);
+                    find_products(cut.lanewise, count, std::make_integer_sequence<int, MOST>())(
+                        from + j * (cut.lanewise ? step : 1), cut.row_stride * x_row, cut.column_stride * cut.lanes,
+                        step, grad, rows, a.out_width, tile + j * LANES);
                 }
                 tile += cut.run * LANES;
             }
@@ -205,9 +215,13 @@ struct Task {
     }
 
     void unpack(const float *tile, int64_t out, int64_t in) const {
-        const int64_t outs = min(a.outs - out, LANES), ins = min(a.ins - in, a.in_lanes);
-        const int64_t taps = a.tap_rows * a.tap_columns;
+        const int64_t outs = min(a.outs - (cut.lanewise ? group * LANES : out), LANES);
+        const int64_t ins = min(a.ins - in, a.in_lanes), taps = a.tap_rows * a.tap_columns;
         for (int64_t o = 0; o < outs; o++) {
+            if (cut.lanewise) {
+                for (int64_t t = 0; t < taps; t++) a.out[(group * LANES + o) * taps + t] = tile[t * LANES + o];
+                continue;
+            }
             const int64_t first = a.small ? o / a.small * a.small : 0, last = a.small ? first + a.small : ins;
             float *to = a.out + group * a.group_step + (out + o) * a.out_step + in * a.in_step;
             for (int64_t i = first; i < last; i++)

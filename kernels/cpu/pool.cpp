@@ -187,7 +187,8 @@ float *thread_scratch() {
     static thread_local float *scratch = nullptr;
     if (!scratch) {
         void *memory = nullptr;
-        if (posix_memalign(&memory, 64, SCRATCH_FLOATS * sizeof(float)) == 0) scratch = static_cast<float *>(memory);
+        if (posix_memalign(&memory, 64, SCRATCH_FLOATS * sizeof(float)) != 0) abort();  // as little as a thread's stack
+        scratch = static_cast<float *>(memory);
     }
     return scratch;
 }

@@ -14,7 +14,6 @@ template <class Body> void parallel(int64_t count, const Body &body) {
 // Threads that tasks may run on: for choosing how finely to cut work whose results do not depend on the cuts.
 int pool_threads();
 
-// This thread's scratch of SCRATCH_FLOATS, aligned to 64 bytes; what it holds does not outlive a task. Null without
-// memory.
+// This thread's scratch of SCRATCH_FLOATS, aligned to 64 bytes; what it holds does not outlive a task.
 constexpr int64_t SCRATCH_FLOATS = 192 << 10;
 float *thread_scratch();

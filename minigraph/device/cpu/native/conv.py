@@ -2,7 +2,7 @@
 
 Over one or two spatial axes, in blocks of 16 channels; a first layer of few channels reads its plain tensor. Groups are
 of whole blocks, or so small that whole groups fill a block (their products are then dense, with zero weights between
-groups), or of one channel each (conv_depthwise.cpp).
+groups), or of one channel each (conv_lanes.cpp).
 """
 from __future__ import annotations
 
@@ -84,8 +84,15 @@ class Geometry:
         """Lanes of a block that are used: fewer than all only where there is no other block."""
         return min(channels, LANES) if self.groups == 1 else LANES
 
+    @property
+    def lanewise(self) -> bool:
+        """Whether each channel has a filter of its own."""
+        return self.small == 1
+
     def packed(self, outs: int, ins: int) -> int:
         """Floats of the weight as a stream from `ins` to `outs` channels a group."""
+        if self.lanewise:
+            return self.groups * self.taps * LANES
         return self.groups * blocks(outs) * blocks(ins) * self.taps * self.lanes(ins) * LANES
 
     def weight_steps(self) -> tuple[int, int, int]:
@@ -101,7 +108,9 @@ def geometry(p: ConvolutionParams, data: Shape, out: Shape) -> Geometry | None:
         return None
     groups, ins, outs = p.num_group, data[1] // p.num_group, p.num_filter // p.num_group
     depth, small = ins, 0
-    if groups > 1 and (ins % LANES or outs % LANES):
+    if groups > 1 and ins == outs == 1:
+        groups, small, ins, outs = blocks(data[1]), 1, LANES, LANES
+    elif groups > 1 and (ins % LANES or outs % LANES):
         if ins != outs or LANES % ins or data[1] % LANES:
             return None
         groups, small, ins, outs = data[1] // LANES, ins, LANES, LANES
@@ -168,25 +177,22 @@ class Convolution(_Convolution):
         assert g is not None
         taps = [Taps(-pad, d, k, 0, 1) for k, d, pad in zip(g.kernel, g.dilate, g.pad, strict=True)]
         bias = 0 if p.no_bias else work + align(4 * g.packed(g.outs, g.ins))
-        calls = [_pack_forward(g, ins[1].address, taps, work)]
+        calls = [_pack(g, ins[1], work, (g.outs, g.ins), g.weight_steps(), taps)]
         if bias:
             calls.append(NativeCall("convolution_pad", (pointer(ins[2]), address(bias), int64(p.num_filter))))
         phases = [(0, 1, n) for n in g.out]
         return [*calls, _convolve(ins[0], work, bias, outs[0], g, (g.outs, g.ins), taps, phases, g.stride, 0)]
 
 
-def _pack_forward(g: Geometry, weight: int, taps: Sequence[Taps], packed: int) -> NativeCall:
-    group, out, inner = g.weight_steps()
-    return _pack(g, weight, packed, (g.outs, g.ins), (group, out, inner), taps)
-
-
-def _pack(g: Geometry, weight: int, packed: int, channels: tuple[int, int], steps: tuple[int, int, int],
+def _pack(g: Geometry, weight: Operand, packed: int, channels: tuple[int, int], steps: tuple[int, int, int],
           taps: Sequence[Taps]) -> NativeCall:
     """From (outs, ins) channels a group, with `steps` in the weight from group to group, and between those."""
     row, column = taps
     width = g.kernel[1]
-    return NativeCall("convolution_pack", (
-        address(weight), address(packed), int64(g.groups, *channels, *steps), int64(
+    if g.lanewise:
+        channels, steps = (weight.shape[0], 1), g.weight_steps()
+    return NativeCall("convolution_pack_lanes" if g.lanewise else "convolution_pack", (
+        pointer(weight), address(packed), int64(g.groups, *channels, *steps), int64(
             row.weight_first * width, row.weight_step * width, row.count, column.weight_first, column.weight_step,
             column.count), int64(g.lanes(channels[1]), g.small)))
 
@@ -203,7 +209,8 @@ def _convolve(x: Operand, packed: int, bias: int, y: Operand, g: Geometry, chann
     if _is_flat(taps, phases, stride, (high, wide), (out_high, out_wide)):
         pixels = high * wide
         sizes[5:7], sizes[9:11], sizes[11:17] = (1, pixels), (1, pixels), (0, 1, 1, 0, 1, pixels)
-    return NativeCall("convolution", (pointer(x), address(packed), address(bias), pointer(y), int64(*sizes)))
+    kernel = "convolution_lanes" if g.lanewise else "convolution"
+    return NativeCall(kernel, (pointer(x), address(packed), address(bias), pointer(y), int64(*sizes)))
 
 
 def _is_flat(taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int],
@@ -238,7 +245,7 @@ class ConvolutionBackwardData(_Convolution):
         reached = 0
         for (row_taps, row_phase), (column_taps, column_phase) in product(_phases(g, 0), _phases(g, 1)):
             taps, phases = (row_taps, column_taps), (row_phase, column_phase)
-            calls.append(_pack(g, ins[1].address, work, (g.ins, g.outs), (group, inner, out), taps))
+            calls.append(_pack(g, ins[1], work, (g.ins, g.outs), (group, inner, out), taps))
             calls.append(_convolve(ins[0], work, 0, outs[0], g, (g.ins, g.outs), taps, phases, (1, 1), 0))
             work += 4 * g.packed(g.ins, g.outs) // g.taps * row_taps.count * column_taps.count
             reached += row_phase[2] * column_phase[2]
@@ -294,8 +301,9 @@ class ConvolutionBackwardWeight(_Convolution):
         assert g is not None
         grad, data, _ = ins
         partial = work if any(self.workspace_floats(p, g)) else 0
+        outs_counted = data.shape[1] if g.lanewise else g.outs
         numbers: list[int] = [g.images, g.chunk, g.groups, data.layout == PLAIN, g.lanes(g.ins), g.in_blocks,
-                              *g.spatial, g.out_blocks, *g.out, *g.stride, *_tap_numbers(g), g.outs, g.ins,
+                              *g.spatial, g.out_blocks, *g.out, *g.stride, *_tap_numbers(g), outs_counted, g.ins,
                               *g.weight_steps(), g.small]
         return [NativeCall("convolution_weight", (pointer(data), pointer(grad), pointer(outs[0]), address(partial),
                                                   int64(*numbers)))]
