@@ -35,16 +35,44 @@ class OutOfMemoryError(MXNetError):
         self.free_bytes = free_bytes
 
 
+PLAIN, BLOCKED = "", "nChw16c"
+"""Layouts: row-major order, and blocks of 16 channels: a tensor (N, C, *spatial) lies as (N, ceil(C / 16), *spatial,
+16), and the channels that fill up the last block are zero, always."""
+LANES = 16
+"""Channels of a block."""
+
+
+def stored_shape(shape: Shape, layout: str) -> Shape:
+    """The shape in which a tensor of a logical shape lies in memory, row-major."""
+    if layout == PLAIN:
+        return shape
+    return shape[0], -(-shape[1] // LANES), *shape[2:], LANES
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """Layouts of an op's inputs and outputs that a device takes together, in order.
+
+    `slowdown` is how many times the op's modelled time it takes with them.
+    """
+
+    ins: tuple[str, ...]
+    outs: tuple[str, ...]
+    slowdown: float = 1.0
+
+    @classmethod
+    def plain(cls, ins: int, outs: int, slowdown: float = 1.0) -> Layouts:
+        """All plain."""
+        return cls((PLAIN,) * ins, (PLAIN,) * outs, slowdown)
+
+
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Shape, dtype and layout of a tensor value; all that costs and workspaces may depend on.
-
-    `layout` is "" for row-major order, or names a layout of the device.
-    """
+    """Shape, dtype and layout of a tensor value; all that costs and workspaces may depend on."""
 
     shape: Shape
     dtype: np.dtype
-    layout: str = ""
+    layout: str = PLAIN
 
     @property
     def size(self) -> int:
@@ -53,8 +81,8 @@ class TensorType:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements, without padding."""
-        return prod(self.shape) * self.dtype.itemsize
+        """Bytes that it takes in its layout, with the channels that fill up blocks."""
+        return prod(stored_shape(self.shape, self.layout)) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)

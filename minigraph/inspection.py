@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from .base import Entry
+from .base import Entry, stored_shape
 from .binding import Group, persistent_places
 from .graph import FORWARD, Graph
 from .memory.layout import HOME
+from .ops.layout import logical, stored
 from .ops.registry import get_op
 from .passes.compilation import CONTROL
 from .plan.plan import Kind, Plan
@@ -51,16 +52,18 @@ class Rehearsal:
             self.program.feed(name, np.zeros(columns.shape[buffer], columns.dtype[buffer]) if value is None else value)
 
     def value(self, buffer: int) -> np.ndarray:
-        """What a buffer holds, perhaps as a live view."""
+        """What a buffer holds, perhaps as a live view, in logical shape and order."""
         columns = self.plan.buffers
-        return self._memory.read(self.plan.arenas[columns.arena[buffer]].name, columns.offset[buffer],
-                                 columns.shape[buffer], columns.dtype[buffer])
+        shape, layout = columns.shape[buffer], columns.layout[buffer]
+        held = self._memory.read(self.plan.arenas[columns.arena[buffer]].name, columns.offset[buffer],
+                                 stored_shape(shape, layout), columns.dtype[buffer])
+        return logical(held, shape, layout)
 
     def set(self, buffer: int, value: np.ndarray) -> None:
         """Replace what a buffer holds."""
         columns = self.plan.buffers
         self._memory.write(self.plan.arenas[columns.arena[buffer]].name, columns.offset[buffer],
-                           np.ascontiguousarray(value, columns.dtype[buffer]))
+                           stored(np.ascontiguousarray(value, columns.dtype[buffer]), columns.layout[buffer]))
 
     def close(self) -> None:
         """Give the copy's memory back."""

@@ -79,8 +79,10 @@ def prepare(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer
         choice = MemoryChoice.parse(memory, budget, host_budget, disk)
     except ValueError as error:
         raise MXNetError(f"budget or host_budget: {error}") from error
+    device = device_of(cpu())
     request = Request(name, requests, fed, updater=updater, verify=verify, machine=machine, profile=profile,
-                      algorithms=device_of(cpu()).algorithms, fuse=fuse, **vars(choice))
+                      algorithms=device.algorithms, fuse=fuse, fuses=device.fuses, layouts=device.layouts,
+                      **vars(choice))
     return Program(graph, request, _layout(graph, fed))
 
 

@@ -141,11 +141,11 @@ class Programs(Bound):
         requests = {self._place[arg]: "null" if name in ("step", "update") and arg in self.inputs else request
                     for arg, request in self.requests.items()}
         skip = frozenset(train.without_gradient) if train is not None else frozenset()
-        inputs = frozenset(self._place[name] for name in self.inputs)
+        inputs, device = frozenset(self._place[name] for name in self.inputs), self.group.device
         taken = train.arenas[1].bytes if train is not None else self._kept_bytes if name == "train" else 0
         memory = vars(options.memory)
         if options.memory.budget_bytes is not None:
             memory = {**memory, "budget_bytes": max(options.memory.budget_bytes - taken, 0)}
         return Request(name, requests, inputs, updater=self._updater, skip=skip, verify=options.verify,
-                       algorithms=self.group.device.algorithms, fuse=options.fuse, fuses=self.group.device.fuses,
+                       algorithms=device.algorithms, fuse=options.fuse, fuses=device.fuses, layouts=device.layouts,
                        machine=options.machine, profile=options.profile, **memory)

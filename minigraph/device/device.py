@@ -10,12 +10,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..base import Algorithm, Shape, TensorType
+from ..base import Algorithm, Layouts, Shape, TensorType
 from ..ops.op import Op
 from ..plan.plan import Plan
 
 AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Algorithm]]
 """The ways to compute an op, fastest first, from op, params, and the types of inputs and outputs."""
+LayoutChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Layouts]]
+"""Combinations of operand layouts that a device takes for an op, best first, from op, params, and plain types."""
 FusionChoices = Callable[[str, Any], bool]
 """Whether there is a form of an op that does what two did, from its name and params."""
 
@@ -86,6 +88,11 @@ class Device(Protocol):
     @property
     def algorithms(self) -> AlgorithmChoices | None:
         """The device's own ways to compute an op, with its own workspaces; None: those that the op declares."""
+        ...
+
+    @property
+    def layouts(self) -> LayoutChoices | None:
+        """The layouts in which the device takes operands; None: plain ones alone."""
         ...
 
     @property

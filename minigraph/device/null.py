@@ -74,6 +74,7 @@ class NullDevice:
     name = "null"
     algorithms = None
     fuses = None
+    layouts = None
 
     def __init__(self, machine: Machine | str, verify: bool = True) -> None:
         self.machine = get_machine(machine) if isinstance(machine, str) else machine

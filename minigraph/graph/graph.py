@@ -5,13 +5,13 @@ object, so a chain of any depth is built, copied and deleted without recursion.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..base import Entry, PartialShape, TensorType
+from ..base import PLAIN, Entry, PartialShape, TensorType
 from ..ops.op import Op
 
 FORWARD, BACKWARD, UPDATE = 0, 1, 2
@@ -49,6 +49,7 @@ class Graph:
         self.node_of: list[int] = []
         self.shape: list[PartialShape] = []
         self.dtype: list[np.dtype | None] = []
+        self.layout: list[str] = []
         self.variable_class: dict[int, str] = {}
         self.outputs: list[Entry] = []
         self.heads: list[Entry] = []
@@ -63,8 +64,9 @@ class Graph:
         return len(self.node_of)
 
     def append(self, op: Op | None, params: Any, name: str, inputs: tuple[Entry, ...],
-               types: list[tuple[PartialShape, np.dtype | None]], phase: int) -> tuple[Entry, ...]:
-        """Add a node with outputs of the given (shape, dtype); return its entries."""
+               types: Sequence[tuple[PartialShape, np.dtype | None] | tuple[PartialShape, np.dtype | None, str]],
+               phase: int) -> tuple[Entry, ...]:
+        """Add a node with outputs of the given (shape, dtype) or (shape, dtype, layout); return its entries."""
         index, first = len(self.op), len(self.node_of)
         self.op.append(op)
         self.params.append(params)
@@ -72,10 +74,11 @@ class Graph:
         self.inputs.append(inputs)
         self.first.append(first)
         self.phase.append(phase)
-        for shape, dtype in types:
+        for shape, dtype, *layout in types:
             self.node_of.append(index)
             self.shape.append(shape)
             self.dtype.append(dtype)
+            self.layout.append(layout[0] if layout else PLAIN)
         return tuple(range(first, first + len(types)))
 
     def entries(self, node: int) -> range:
@@ -92,8 +95,12 @@ class Graph:
         return (self.node(i) for i in range(len(self)))
 
     def type_of(self, entry: Entry) -> TensorType:
-        """Shape and dtype of an entry whose inference is complete."""
-        return TensorType(self.shape[entry], self.dtype[entry])  # type: ignore[arg-type]
+        """Shape, dtype and layout of an entry whose inference is complete."""
+        return TensorType(self.shape[entry], self.dtype[entry], self.layout[entry])  # type: ignore[arg-type]
+
+    def described(self, entry: Entry) -> tuple[PartialShape, np.dtype | None, str]:
+        """What `append` takes of an output like this entry."""
+        return self.shape[entry], self.dtype[entry], self.layout[entry]
 
     def entry_name(self, entry: Entry) -> str:
         """MXNet's name of a value: the variable's own name, else `<node>_<output>`."""

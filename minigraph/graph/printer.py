@@ -18,7 +18,7 @@ def format_params(params: object) -> str:
 
 
 def _line(graph: Graph, i: int) -> str:
-    entries = ", ".join(f"%{e} {format_shape(graph.shape[e])}" for e in graph.entries(i))
+    entries = ", ".join(_entry(graph, e) for e in graph.entries(i))
     op = graph.op[i]
     if op is None:
         return f"{entries} = {graph.variable_class.get(i, 'variable')} {graph.name[i]}"
@@ -26,6 +26,10 @@ def _line(graph: Graph, i: int) -> str:
     params = format_params(graph.params[i])
     note = f" {{{params}}}" if params else ""
     return f"{entries} = {op.name}({inputs}){note}  # {graph.name[i]}, {PHASES[graph.phase[i]]}"
+
+
+def _entry(graph: Graph, e: int) -> str:
+    return f"%{e} {format_shape(graph.shape[e])}" + (f" {graph.layout[e]}" if graph.layout[e] else "")
 
 
 def _outputs(graph: Graph) -> str:

@@ -33,7 +33,7 @@ def assemble(graph: Graph, members: Sequence[Member | None]) -> Graph:
     for i in _order(graph, members):
         member = members[i]
         assert member is not None
-        types = [(graph.shape[e], graph.dtype[e]) for e in member.outputs]
+        types = [graph.described(e) for e in member.outputs]
         made = result.append(member.op, member.params, member.name, tuple(renumbered[e] for e in member.inputs), types,
                              graph.phase[i])
         renumbered.update(zip(member.outputs, made, strict=True))

@@ -24,7 +24,7 @@ def rewrite(graph: Graph, keep: Sequence[bool] | bytearray, replace: Mapping[Ent
         if not kept:
             continue
         entries = graph.entries(i)
-        types = [(graph.shape[e], graph.dtype[e]) for e in entries]
+        types = [graph.described(e) for e in entries]
         made = result.append(graph.op[i], graph.params[i], graph.name[i],
                              tuple(resolve(e) for e in graph.inputs[i]), types, graph.phase[i])
         renumbered.update(zip(entries, made, strict=True))

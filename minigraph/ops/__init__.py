@@ -19,6 +19,7 @@ from . import (
     indexing,
     instance_norm,
     layer_norm,
+    layout,
     leaky,
     logical,
     loss,
@@ -57,9 +58,9 @@ from .op import Op, Sample, ShapeError, Workspace
 from .registry import get_op, names, public_names, register
 
 FAMILIES = (activation, attention, basic, broadcast, broadcast_more, conv, deconv, dense, diagonal, elemwise, entropy,
-            expanding, gamma, gelu, indexing, instance_norm, layer_norm, leaky, logical, loss, lrn, matmul, modulo,
-            norm, norm_inference, norm_train, optimizer, optimizer_more, ordering, pad, pool, prelu, random, reduce,
-            reduce_more, rnn, rounding, scalar, selecting, sequence, shape, shape_more, sizes, slicing, softmax,
+            expanding, gamma, gelu, indexing, instance_norm, layer_norm, layout, leaky, logical, loss, lrn, matmul,
+            modulo, norm, norm_inference, norm_train, optimizer, optimizer_more, ordering, pad, pool, prelu, random,
+            reduce, reduce_more, rnn, rounding, scalar, selecting, sequence, shape, shape_more, sizes, slicing, softmax,
             spatial, svm, transcendental, transfer, unary)
 """The modules whose import fills the registry."""
 

@@ -112,7 +112,7 @@ class _Writer:
 
     def _transfer(self, op: str, entry: Entry, inputs: tuple[Entry, ...]) -> tuple[Entry, ...]:
         operator = get_op(op)
-        types = [(self.source.shape[entry], self.source.dtype[entry])] * len(operator.outputs(NoParams()))
+        types = [self.source.described(entry)] * len(operator.outputs(NoParams()))
         name = f"{self.source.entry_name(entry)}{op.removeprefix('_swap')}"
         return self.result.append(operator, NoParams(), name, inputs, types, self.phase)
 
@@ -169,7 +169,7 @@ class _Writer:
         kept = tuple(self.latest[entries[k]] for k in found[1])
         out = entries[0]
         self.latest[out], = self.result.append(get_op(found[0]), params, name, (*inputs, *kept),
-                                               [(source.shape[out], source.dtype[out])], phase)
+                                               [source.described(out)], phase)
         self.dropped.discard(out)
         return True
 
@@ -177,7 +177,7 @@ class _Writer:
         source = self.source
         entries = source.entries(node)
         made = self.result.append(source.op[node], source.params[node], name, inputs,
-                                  [(source.shape[e], source.dtype[e]) for e in entries], phase)
+                                  [source.described(e) for e in entries], phase)
         if node in source.variable_class:
             self.result.variable_class[len(self.result) - 1] = source.variable_class[node]
         for old, new in zip(entries, made, strict=True):

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Entry, MXNetError, TensorType, parse_bytes
+from ..base import Algorithm, Builder, Entry, Layouts, MXNetError, TensorType, parse_bytes
 from ..graph import Graph
 from ..memory.layout import PersistentLayout
 from ..memory.policies import POLICIES
@@ -60,6 +60,9 @@ AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]
 """A device's ways to compute an op, fastest first, from op, params, and the types of inputs and outputs."""
 
 
+LayoutChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Layouts]]
+"""Combinations of operand layouts that a device takes for an op, best first, from op, params, and plain types; all of
+them plain is always one."""
 FusionChoices = Callable[[str, Any], bool]
 """Whether a device has a form of its own for an op that does what two did, from its name and params."""
 
@@ -90,7 +93,8 @@ class Request:
     transient arena. `memory` is one of MEMORY_MODES or a policy. `updater` is needed for `step` and `update`; `skip`
     names arguments that `update` leaves alone, since no output depends on them. `algorithms` gives a device's own ways
     to compute an op; the default are those that the op declares. `fuse` lets operators take over what their readers do,
-    where `fuses` (a device's word; by default always) agrees. `budget_bytes` bounds both arenas together; `machine`
+    where `fuses` (a device's word; by default always) agrees; `layouts` are those that a device takes operands in, by
+    default plain ones alone. `budget_bytes` bounds both arenas together; `machine`
     names the machine model whose times a policy weighs, and `profile` a file of measured times that replace its own
     where there are any; `host_budget_bytes` bounds what may be swapped out, to the
     `swap_space` "host" or "file".
@@ -106,6 +110,7 @@ class Request:
     algorithms: AlgorithmChoices | None = None
     fuse: bool = True
     fuses: FusionChoices | None = None
+    layouts: LayoutChoices | None = None
     budget_bytes: int | None = None
     machine: str = "cpu"
     profile: str | None = None

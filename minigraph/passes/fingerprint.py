@@ -12,7 +12,8 @@ from .compilation import CONTROL, Request, Updater
 
 def fingerprint(symbol_graph: Graph, request: Request) -> str:
     """A digest of the bound graph and of all that decides what a program computes: the program, gradient requests,
-    inputs, the optimizer's form, fusion, and the device's ways to compute.
+    inputs, the optimizer's form, fusion, and the device's ways to compute and
+    its layouts.
 
     Memory mode, budget and machine are no part of it: they change where bytes lie, and no result, so a plan made for
     any of them serves. Hyperparameters that are filled in before each step, such as rates, are no part either, nor are
@@ -22,7 +23,7 @@ def fingerprint(symbol_graph: Graph, request: Request) -> str:
     requests = sorted(request.requests.items()) if request.program != "eval" else []
     algorithms, fuses = request.algorithms, request.fuse and request.fuses
     digest = hashlib.sha256(f"{request.program} {requests} {sorted(request.inputs)} {sorted(request.skip)} "
-                            f"{request.fuse} {_named(algorithms)} {_named(fuses)} "
+                            f"{request.fuse} {_named(algorithms)} {_named(fuses)} {_named(request.layouts)} "
                             f"{graph.outputs} {graph.output_names}\n".encode())
     for i, op in enumerate(graph.op):
         kind = f"{graph.variable_class.get(i)} {graph.name[i]}" if op is None else op.name

@@ -106,7 +106,7 @@ class _Lowering:
                 arena, offset = places[name].arena, places[name].offset
             kind = graph.type_of(entry)
             self.buffers.add(graph.entry_name(entry), number[arena], offset, kind.nbytes, kind.shape, kind.dtype,
-                             born=born[entry], dies=dies[entry], shares=sharing.shares[entry],
+                             layout=kind.layout, born=born[entry], dies=dies[entry], shares=sharing.shares[entry],
                              view=sharing.view[entry], buffer_class=self._class(entry, name, outputs))
         for t, label, offset, nbytes in self.scratch:
             self.buffers.add(label, TRANSIENT_ARENA, offset, nbytes, (nbytes,), _UINT8, born=t, dies=t + 1,

@@ -16,6 +16,7 @@ from .expand import expand
 from .fold_views import fold_views
 from .fuse import fuse, fuse_backward
 from .gradient import gradient, prune
+from .layout import layout as choose_layouts
 from .lower import lower
 from .pack import assign_offsets
 from .schedule import schedule
@@ -36,6 +37,7 @@ PASSES = (
     Pass("gradient", ("graph",), (), gradient, rewrites=True),
     Pass("prune", ("graph",), (), prune, rewrites=True),
     Pass("fuse backward", ("graph",), (), fuse_backward, rewrites=True),
+    Pass("layout", ("graph",), (), choose_layouts, rewrites=True),
     Pass("schedule", ("graph",), ("schedule", "backward_start", "naive_bytes"), schedule),
     Pass("apply schedule", ("graph", "schedule"), (), apply_schedule, rewrites=True),
     Pass("share", ("graph", "schedule", "backward_start"), ("sharing",), share),

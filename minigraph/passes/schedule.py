@@ -110,7 +110,7 @@ def node_seconds(graph: Graph, order: list[int], machine: Machine, profile: Prof
     for i in order:
         op = graph.op[i]
         assert op is not None
-        types = ((graph.shape[e], graph.dtype[e]) for e in (*graph.inputs[i], *graph.entries(i)))
+        types = (graph.described(e) for e in (*graph.inputs[i], *graph.entries(i)))
         key = (op.name, graph.params[i], *types)
         if key not in memo:
             cost = _cost(graph, i)

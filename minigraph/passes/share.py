@@ -106,7 +106,7 @@ class _Sharer:
         unread = graph.op[i].unread(graph.params[i])  # type: ignore[union-attr]
         if self.persistent[storage] is not None or self.until[storage] > t or source in unread:
             return False
-        if graph.type_of(entry).nbytes != self.bytes[storage]:
+        if graph.type_of(entry).nbytes != self.bytes[storage] or graph.layout[entry] != graph.layout[inputs[source]]:
             return False
         if any(self.storage_of[e] == storage for e in graph.entries(i)):
             return False

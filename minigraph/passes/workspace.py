@@ -33,7 +33,7 @@ def _fastest(graph: Graph, i: int, memo: dict[tuple, Algorithm], choices: Algori
     assert op is not None
     ins = [graph.type_of(e) for e in graph.inputs[i]]
     outs = [graph.type_of(e) for e in graph.entries(i)]
-    key = (op.name, params, *((t.shape, t.dtype) for t in (*ins, *outs)))
+    key = (op.name, params, *((t.shape, t.dtype, t.layout) for t in (*ins, *outs)))
     found = memo.get(key)
     if found is None:
         found = memo[key] = choices(op, params, ins, outs)[0]

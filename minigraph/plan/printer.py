@@ -93,5 +93,6 @@ def _writes(plan: Plan, writes: Sequence[int], places: list[str] | None) -> str:
     for b in writes:
         shares = plan.buffers.shares[b]
         over = f" = %{shares} in place" if shares >= 0 else ""
-        parts.append(f"%{b}{over} {_place(plan, b, places)}")
+        layout = f" {plan.buffers.layout[b]}" if plan.buffers.layout[b] else ""
+        parts.append(f"%{b}{layout}{over} {_place(plan, b, places)}")
     return ", ".join(parts)

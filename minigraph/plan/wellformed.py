@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import ALIGNMENT, MXNetError
+from ..base import ALIGNMENT, MXNetError, stored_shape
 from ..ops.registry import get_op
 from .plan import Kind, Plan
 
@@ -224,8 +224,9 @@ def _check_ranges(places: Places) -> None:
 
 
 def _needed_bytes(plan: Plan) -> Int64Array:
-    return np.array([prod(shape) * dtype.itemsize
-                     for shape, dtype in zip(plan.buffers.shape, plan.buffers.dtype, strict=True)], np.int64)
+    columns = plan.buffers
+    stored = zip(columns.shape, columns.dtype, columns.layout, strict=True)
+    return np.array([prod(stored_shape(shape, layout)) * dtype.itemsize for shape, dtype, layout in stored], np.int64)
 
 
 def _refuse(places: Places, bad: NDArray[np.bool_], rule: str, *columns: str, **more: Int64Array) -> None:

@@ -298,6 +298,17 @@ def batch_norm_inference(p: Any, x: Tensor, gamma: Tensor, beta: Tensor, mean: T
     return [followed(p, out.movedim(1, p.axis), addend)]
 
 
+@oracle("_to_blocked")
+def blocked_channels(p: Any, x: Tensor) -> list[Tensor]:
+    padded = F.pad(x.movedim(1, -1), (0, -x.shape[1] % 16))
+    return [padded.unflatten(-1, (-1, 16)).movedim(-2, 1)]
+
+
+@oracle("_to_plain")
+def plain_channels(p: Any, x: Tensor) -> list[Tensor]:
+    return [x.movedim(1, -2).flatten(-2)[..., :p.channels].movedim(-1, 1)]
+
+
 @oracle("LayerNorm")
 def layer_norm(p: Any, x: Tensor, gamma: Tensor, beta: Tensor) -> list[Tensor]:
     out = F.layer_norm(x.movedim(p.axis, -1), gamma.shape, gamma, beta, p.eps).movedim(-1, p.axis)

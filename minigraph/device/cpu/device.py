@@ -2,17 +2,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
 
-from ...base import MXNetError, TensorType
-from ...ops.op import Op
+from ...base import MXNetError
 from ...plan.plan import Kind, Plan
-from ..device import AlgorithmChoices, Memory
+from ..device import AlgorithmChoices, FusionChoices, LayoutChoices, Memory
 from .memory import CpuMemory
 from .native import call
 from .native.families import import_families
-from .native.layout import Layouts
 from .native.library import Library, find_library
 from .program import CpuProgram, PoisonedCpuProgram
 from .streamed import StreamedCpuProgram
@@ -29,7 +25,6 @@ class CpuDevice:
     """
 
     name = "cpu"
-    fuses = None
 
     def __init__(self, disk: str | os.PathLike[str] | None = None, delay: Delay | None = None,
                  kernels: str | None = None) -> None:
@@ -50,11 +45,15 @@ class CpuDevice:
         """The ways to compute an op by kernels or in NumPy, fastest first."""
         return None if self.library is None else call.algorithms
 
-    def layouts(self, op: Op, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[Layouts]:
+    @property
+    def fuses(self) -> FusionChoices | None:
+        """Which ops that do what two did have kernels where the two had; all, where NumPy computes everything."""
+        return None if self.library is None else call.fuses
+
+    @property
+    def layouts(self) -> LayoutChoices | None:
         """Combinations of layouts in which an op takes its operands, best first; all of them plain is always one."""
-        if self.library is None:
-            return (Layouts.plain(len(ins), len(outs)),)
-        return call.layouts(op, params, ins, outs)
+        return None if self.library is None else call.layouts
 
     def memory(self) -> CpuMemory:
         """Empty arenas for a new group of programs."""

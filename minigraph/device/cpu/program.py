@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base import MXNetError
+from ...base import MXNetError, Shape, stored_shape
 from ...ops.op import Workspace
 from ...ops.registry import get_op
 from ...plan.plan import Plan
@@ -55,10 +55,10 @@ class CpuProgram:
             np.setbufsize(before)
 
     def array(self, buffer: int) -> np.ndarray:
-        """A live array over a buffer in memory."""
+        """A live array over a buffer in memory, as its layout stores it."""
         columns = self.plan.buffers
         return self.memory.view(self.plan.arenas[columns.arena[buffer]].name, columns.offset[buffer],
-                                columns.shape[buffer], columns.dtype[buffer])
+                                stored_shape(columns.shape[buffer], columns.layout[buffer]), columns.dtype[buffer])
 
     def _run(self, first: int, last: int) -> None:
         calls = self._merged.get((first, last))
@@ -84,7 +84,9 @@ def call_of(plan: Plan, i: int, arrays: list[np.ndarray], library: Library | Non
     if is_native(plan, i):
         return bind(plan, i, arrays, library)
     code = plan.instructions
-    ins = [_shape_only(arrays[b]) if k in code.unread[i] else arrays[b] for k, b in enumerate(code.reads[i])]
+    shapes = plan.buffers.shape
+    ins = [_shape_only(shapes[b], arrays[b].dtype) if k in code.unread[i] else arrays[b]
+           for k, b in enumerate(code.reads[i])]
     work = Workspace(arrays[code.workspace[i]]) if code.workspace[i] >= 0 else _NO_SCRATCH
     outs = [arrays[b] for b in code.writes[i]]
     return partial(_compute, get_op(code.op[i]).compute, code.params[i], ins, outs, work)
@@ -126,7 +128,7 @@ class PoisonedCpuProgram(CpuProgram):
                 poison(self.array(buffer))
 
 
-def _shape_only(array: np.ndarray) -> np.ndarray:
-    """An array of the shape and dtype without bytes of its own, for inputs that are read for their shape."""
-    filler = np.full((), np.nan if array.dtype.kind == "f" else 0, dtype=array.dtype)
-    return np.broadcast_to(filler, array.shape)
+def _shape_only(shape: Shape, dtype: np.dtype) -> np.ndarray:
+    """An array of a shape and dtype without bytes of its own, for inputs that are read for their shape."""
+    filler = np.full((), np.nan if dtype.kind == "f" else 0, dtype=dtype)
+    return np.broadcast_to(filler, shape)

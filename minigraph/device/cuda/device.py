@@ -54,6 +54,8 @@ class CudaDevice:
         """The ways to compute an op here, fastest first."""
         return (kernel_op(op.name).algorithm(params, ins, outs),)
 
+    layouts = None
+
     def fuses(self, name: str, params: Any) -> bool:
         """Whether an op that does what two did has kernels."""
         return name in implemented()

@@ -233,6 +233,9 @@ class ConvolutionBackwardData(_Convolution):
         kept = Layouts((BLOCKED, PLAIN, BLOCKED), (BLOCKED,))
         return [Layouts((BLOCKED, PLAIN, PLAIN), (BLOCKED,)), kept] if _first_layer(p, outs[0].shape) else [kept]
 
+    def fuses(self, p: Any) -> bool:
+        return not p.addend
+
     def workspace_floats(self, p: Any, g: Geometry) -> Sequence[int]:
         return (g.packed(g.ins, g.outs),)
 

@@ -1,33 +1,12 @@
-"""Layouts of tensors in the CPU's kernels: plain, and blocks of 16 channels.
-
-In `nChw16c` a tensor (N, C, *spatial) lies as (N, ceil(C / 16), *spatial, 16); the channels that fill up the last block
-are zero, always.
-"""
+"""What the CPU's kernels know of layouts (`base.BLOCKED`)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
-from ....base import Shape, TensorType
+from ....base import BLOCKED, LANES, PLAIN, Layouts, Shape, TensorType, stored_shape
 
-PLAIN = ""
-BLOCKED = "nChw16c"
-LANES = 16
-"""Channels of a block."""
-
-
-@dataclass(frozen=True)
-class Layouts:
-    """The layouts of an op's inputs and outputs, in order."""
-
-    ins: tuple[str, ...]
-    outs: tuple[str, ...]
-
-    @classmethod
-    def plain(cls, ins: int, outs: int) -> Layouts:
-        """All plain."""
-        return cls((PLAIN,) * ins, (PLAIN,) * outs)
+__all__ = ["BLOCKED", "LANES", "PLAIN", "Layouts", "alike", "blocks", "padded_size"]
 
 
 def blocks(channels: int) -> int:
@@ -37,9 +16,7 @@ def blocks(channels: int) -> int:
 
 def padded_size(shape: Shape, layout: str) -> int:
     """Elements that a tensor takes in a layout, padding included."""
-    if layout == PLAIN:
-        return prod(shape)
-    return shape[0] * blocks(shape[1]) * LANES * prod(shape[2:])
+    return prod(stored_shape(shape, layout))
 
 
 def alike(*types: TensorType) -> Iterator[str]:

@@ -32,8 +32,8 @@ class NormOp(NativeOp):
     def layouts(self, p: NormaliseParams, ins: Types, outs: Types) -> Sequence[Layouts]:
         op = get_op(self.name)
         assert isinstance(op, BatchNormOp)
-        names = (op.inputs(p), op.outputs(p))
-        return [Layouts(*(tuple(layout if name in op.tensors else "" for name in side) for side in names))
+        of_ins, of_outs = ([name in op.tensors for name in names] for names in (op.inputs(p), op.outputs(p)))
+        return [Layouts(tuple(layout if wide else "" for wide in of_ins), tuple(layout if wide else "" for wide in of_outs))
                 for layout in channel_layouts(p.axis, ins[self.tensor].shape, keeps_zero(p.act_type))]
 
     def algorithms(self, p: NormaliseParams, ins: Types, outs: Types) -> Sequence[Algorithm]:

@@ -1,0 +1,214 @@
+"""layout: in which order the elements of each value lie, where the device takes some of its operands otherwise than
+row-major. Chosen for whole chains, so that little is converted, and before any policy, blind to budgets.
+
+Variables and outputs are row-major, always, and so is what a view shows.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base import PLAIN, Entry, Layouts, MXNetError, TensorType
+from ..graph.graph import FORWARD, Graph
+from ..memory.machine import Machine, get_machine
+from ..ops.layout import conversion
+from ..ops.op import Op
+from ..ops.registry import get_op
+from .compilation import Compilation, LayoutChoices
+
+MOST_SWEEPS = 16
+"""Times that all nodes are looked at for a better choice. Two or three are what chains need."""
+Place = tuple[Entry, str, bool]
+"""A value in a layout in which somebody reads it, in forward or later."""
+
+
+def layout(state: Compilation) -> None:
+    """Give each entry of `graph` a layout, and insert conversions."""
+    assert state.graph is not None
+    if state.request.layouts is None:
+        return
+    problem = _Problem(state.graph, state.request.layouts, get_machine(state.request.machine))
+    if any(len(found) > 1 for found in problem.offers):
+        chosen = min((problem.improved(start) for start in (problem.best_first(), problem.plainest())),
+                     key=problem.seconds)
+        if any(problem.offer(chosen, i) != problem.plain(i) for i in range(len(state.graph))):
+            state.graph = _Writer(state.graph, problem, chosen).write()
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """Layouts of a node's inputs (None where only the shape is read) and outputs, and the node's time with them."""
+
+    ins: tuple[str | None, ...]
+    outs: tuple[str, ...]
+    seconds: float
+
+
+Choice = list[int]
+"""For each node the number of the offer taken."""
+
+
+class _Problem:
+    """What each node may choose from, and what choices cost in modelled seconds: the nodes' own, and conversions, one
+    for all forward readers of a value that want it in another layout than its maker's, and one for all later ones."""
+
+    def __init__(self, graph: Graph, layouts: LayoutChoices, machine: Machine) -> None:
+        self.graph = graph
+        self.machine = machine
+        self._memo: dict[tuple, list[_Offer]] = {}
+        self.offers = [self._offers(i, layouts) for i in range(len(graph))]
+        self.readers = graph.readers()
+        self.outputs = set(graph.outputs)
+        self._moved: dict[tuple, float] = {}
+
+    def _offers(self, i: int, layouts: LayoutChoices) -> list[_Offer]:
+        graph, op, params = self.graph, self.graph.op[i], self.graph.params[i]
+        ins, outs = [graph.type_of(e) for e in graph.inputs[i]], [graph.type_of(e) for e in graph.entries(i)]
+        if op is None or op.view(params) or op.mutates(params) or op.transfer is not None:
+            return [_Offer((PLAIN,) * len(ins), (PLAIN,) * len(outs), 0.0)]
+        key = (op.name, params, *((t.shape, t.dtype) for t in (*ins, *outs)))
+        found = self._memo.get(key)
+        if found is None:
+            unread = op.unread(params)
+            found = self._memo[key] = [
+                _Offer(tuple(None if k in unread else layout for k, layout in enumerate(offer.ins)), offer.outs,
+                       self._own_seconds(op, params, ins, outs, offer))
+                for offer in layouts(op, params, ins, outs)]
+        return found
+
+    def _own_seconds(self, op: Op, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType],
+                     offer: Layouts) -> float:
+        if len(offer.ins) != len(ins) or len(offer.outs) != len(outs):
+            raise MXNetError(f"operator {op.name} has {len(ins)} inputs and {len(outs)} outputs, and the device offers "
+                             f"layouts {offer.ins} -> {offer.outs} for them; mend what it offers")
+        placed = [[TensorType(t.shape, t.dtype, name) for t, name in zip(types, names, strict=True)]
+                  for types, names in ((ins, offer.ins), (outs, offer.outs))]
+        cost = op.cost(params, *placed)
+        return offer.slowdown * self.machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes)
+
+    def best_first(self) -> Choice:
+        """Each node's first offer."""
+        return [0] * len(self.graph)
+
+    def plainest(self) -> Choice:
+        """Each node's row-major offer, or else its first."""
+        return [next((k for k, offer in enumerate(found) if self._is_plain(offer)), 0) for found in self.offers]
+
+    @staticmethod
+    def _is_plain(offer: _Offer) -> bool:
+        return not any((*offer.ins, *offer.outs))
+
+    def plain(self, i: int) -> _Offer | None:
+        """A node's row-major offer, if it has one."""
+        return next((offer for offer in self.offers[i] if self._is_plain(offer)), None)
+
+    def offer(self, choice: Choice, i: int) -> _Offer:
+        """What a node takes."""
+        return self.offers[i][choice[i]]
+
+    def improved(self, choice: Choice) -> Choice:
+        """Let one node after the other take what is cheapest beside its neighbours, until none changes."""
+        nodes = [i for i, found in enumerate(self.offers) if len(found) > 1]
+        for sweep in range(MOST_SWEEPS):
+            changed = False
+            for i in nodes if sweep % 2 == 0 else reversed(nodes):
+                changed |= self._improve(choice, i)
+            if not changed:
+                break
+        return choice
+
+    def _improve(self, choice: Choice, i: int) -> bool:
+        before, costs = choice[i], []
+        touched = {*self.graph.inputs[i], *self.graph.entries(i)}
+        for k, offer in enumerate(self.offers[i]):
+            choice[i] = k
+            seconds = offer.seconds + sum(self._conversion_seconds(choice, e) for e in touched)
+            costs.append((seconds, len([name for name in (*offer.ins, *offer.outs) if name]), k))
+        choice[i] = min(costs)[2]
+        return choice[i] != before
+
+    def seconds(self, choice: Choice) -> float:
+        """Modelled seconds of all nodes and conversions."""
+        own = sum(self.offer(choice, i).seconds for i in range(len(self.graph)))
+        return own + sum(self._conversion_seconds(choice, e) for e in range(self.graph.num_entries))
+
+    def made_in(self, choice: Choice, entry: Entry) -> str:
+        """The layout in which its node makes an entry."""
+        node = self.graph.node_of[entry]
+        return self.offer(choice, node).outs[entry - self.graph.first[node]]
+
+    def read_in(self, choice: Choice, node: int) -> Iterator[Place]:
+        """The places that a node reads."""
+        later = self.graph.phase[node] != FORWARD
+        for entry, wanted in zip(self.graph.inputs[node], self.offer(choice, node).ins, strict=True):
+            if wanted is not None:
+                yield entry, wanted, later
+
+    def _conversion_seconds(self, choice: Choice, entry: Entry) -> float:
+        made = self.made_in(choice, entry)
+        places = {place for reader in self.readers[entry] for place in self.read_in(choice, reader)
+                  if place[0] == entry and place[1] != made}
+        if entry in self.outputs and made != PLAIN:
+            places.add((entry, PLAIN, False))
+        return sum(self._move_seconds(entry, made, wanted) for _, wanted, _ in places)
+
+    def _move_seconds(self, entry: Entry, source: str, target: str) -> float:
+        shape, dtype = self.graph.shape[entry], self.graph.dtype[entry]
+        key = (shape, dtype, source, target)
+        if key not in self._moved:
+            both = [TensorType(shape, dtype, name).nbytes for name in (source, target)]  # type: ignore[arg-type]
+            self._moved[key] = self.machine.seconds(0.0, sum(both))
+        return self._moved[key]
+
+
+class _Writer:
+    """Writes the graph again with layouts, and with each conversion just before its first reader."""
+
+    def __init__(self, graph: Graph, problem: _Problem, choice: Choice) -> None:
+        self.source = graph
+        self.problem = problem
+        self.choice = choice
+        self.result = Graph()
+        self.made: dict[Entry, Entry] = {}
+        self.converted: dict[Place, Entry] = {}
+
+    def write(self) -> Graph:
+        source, result = self.source, self.result
+        outputs = set(source.outputs)
+        for i in range(len(source)):
+            self._node(i)
+            for entry in outputs.intersection(source.entries(i)):
+                self._as((entry, PLAIN, source.phase[i] != FORWARD), source.phase[i])
+        result.outputs = [self._as((e, PLAIN, source.phase[source.node_of[e]] != FORWARD), FORWARD)
+                          for e in source.outputs]
+        result.heads = [self.made[e] for e in source.heads]
+        result.output_names = list(source.output_names)
+        return result
+
+    def _node(self, i: int) -> None:
+        source = self.source
+        offer = self.problem.offer(self.choice, i)
+        places = iter(self.problem.read_in(self.choice, i))
+        inputs = tuple(self.made[e] if wanted is None else self._as(next(places), source.phase[i])
+                       for e, wanted in zip(source.inputs[i], offer.ins, strict=True))
+        types = [(source.shape[e], source.dtype[e], name)
+                 for e, name in zip(source.entries(i), offer.outs, strict=True)]
+        made = self.result.append(source.op[i], source.params[i], source.name[i], inputs, types, source.phase[i])
+        self.made.update(zip(source.entries(i), made, strict=True))
+        if i in source.variable_class:
+            self.result.variable_class[len(self.result) - 1] = source.variable_class[i]
+
+    def _as(self, place: Place, phase: int) -> Entry:
+        """An entry in a layout: as it was made, or converted once in forward and once later."""
+        entry, wanted, _ = place
+        made = self.made[entry]
+        if self.result.layout[made] == wanted:
+            return made
+        if place not in self.converted:
+            source = self.source
+            name, params = conversion(wanted, source.shape[entry][1])  # type: ignore[index,arg-type]
+            self.converted[place], = self.result.append(
+                get_op(name), params, f"{source.entry_name(entry)}/{name[1:]}", (made,),
+                [(source.shape[entry], source.dtype[entry], wanted)], phase)
+        return self.converted[place]
