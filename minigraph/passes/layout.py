@@ -65,12 +65,12 @@ class _Problem:
     def _offers(self, i: int, layouts: LayoutChoices) -> list[_Offer]:
         graph, op, params = self.graph, self.graph.op[i], self.graph.params[i]
         ins, outs = [graph.type_of(e) for e in graph.inputs[i]], [graph.type_of(e) for e in graph.entries(i)]
+        unread = op.unread(params) if op is not None else ()
         if op is None or op.view(params) or op.mutates(params) or op.transfer is not None:
-            return [_Offer((PLAIN,) * len(ins), (PLAIN,) * len(outs), 0.0)]
+            return [_Offer(tuple(None if k in unread else PLAIN for k in range(len(ins))), (PLAIN,) * len(outs), 0.0)]
         key = (op.name, params, *((t.shape, t.dtype) for t in (*ins, *outs)))
         found = self._memo.get(key)
         if found is None:
-            unread = op.unread(params)
             found = self._memo[key] = [
                 _Offer(tuple(None if k in unread else layout for k, layout in enumerate(offer.ins)), offer.outs,
                        self._own_seconds(op, params, ins, outs, offer))

@@ -33,7 +33,8 @@ class NormOp(NativeOp):
         op = get_op(self.name)
         assert isinstance(op, BatchNormOp)
         of_ins, of_outs = ([name in op.tensors for name in names] for names in (op.inputs(p), op.outputs(p)))
-        return [Layouts(tuple(layout if wide else "" for wide in of_ins), tuple(layout if wide else "" for wide in of_outs))
+        return [Layouts(tuple(layout if wide else "" for wide in of_ins),
+                        tuple(layout if wide else "" for wide in of_outs))
                 for layout in channel_layouts(p.axis, ins[self.tensor].shape, keeps_zero(p.act_type))]
 
     def algorithms(self, p: NormaliseParams, ins: Types, outs: Types) -> Sequence[Algorithm]:
