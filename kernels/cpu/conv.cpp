@@ -1,7 +1,7 @@
 // Direct convolution over two spatial axes into nChw16c, from nChw16c or from a plain tensor of few channels.
 //
 //   convolution_pack   weight (O, I, R, S), or any part of its taps in either direction, as one stream of vectors
-//   convolution        y (+)= bias + sum over input channels and taps; perhaps relu
+//   convolution        y = bias + sum over input channels and taps, perhaps + y, perhaps relu of it
 //
 // The data gradient is the same computation with output and input channels exchanged and the taps in reverse order; with
 // a stride, one for each phase of the stride, over the taps that reach it.
@@ -16,16 +16,21 @@
 
 namespace {
 
-struct ClearArgs {
+struct FillArgs {
+    const float *from;  // null for zeros
     float *y;
     int64_t size;
 };
 
-// Zeros, for outputs that no tap reaches.
-void convolution_clear(const ClearArgs &a) {
+// What y holds before the convolution: for outputs that no tap reaches, and to add to.
+void convolution_fill(const FillArgs &a) {
     constexpr int64_t BLOCK = 1 << 16;
     parallel(ceil_div(a.size, BLOCK), [&](int64_t block) {
-        memset(a.y + block * BLOCK, 0, min(BLOCK, a.size - block * BLOCK) * sizeof(float));
+        const int64_t at = block * BLOCK, bytes = min(BLOCK, a.size - at) * sizeof(float);
+        if (a.from)
+            memcpy(a.y + at, a.from + at, bytes);
+        else
+            memset(a.y + at, 0, bytes);
     });
 }
 
@@ -108,6 +113,7 @@ struct Cut {
         padded = a.plain || a.tap_row < 0 || a.tap_column < 0 || last_row() >= a.height || last_column() >= a.width;
         two_rows = blocks == 2 && a.columns <= WIDEST_IN_TWO_ROWS && a.rows > 1;
         pass = max(1, min(a.in_blocks, WEIGHT_FLOATS / (blocks * run * tap_count * LANES)));
+        if (a.add) pass = a.in_blocks;  // y cannot hold sums between passes
         choose_band();
         choose_tasks();
     }
@@ -132,7 +138,7 @@ struct Cut {
         band_rows = a.rows, band_columns = a.columns;
         while (!fits(band_rows, band_columns) && band_rows > 1) band_rows = (band_rows + 1) / 2;
         while (!fits(band_rows, band_columns) && band_columns > WIDEST[blocks]) band_columns = (band_columns + 1) / 2;
-        while (!fits(band_rows, band_columns) && pass > 1) pass = (pass + 1) / 2;
+        while (!fits(band_rows, band_columns) && pass > 1 && !a.add) pass = (pass + 1) / 2;
     }
 
     void choose_tasks() {
@@ -214,7 +220,7 @@ struct Band {
         t.w = a.packed + (out_block * a.in_blocks + block) * tap_floats, t.w_block = a.in_blocks * tap_floats;
         t.y_pixel = a.column_step * LANES, t.y_row = a.row_step * a.out_width * LANES, t.y_block = plane;
         t.bias = a.bias ? a.bias + out_block * LANES : nullptr;
-        t.load = a.load || block > 0;
+        t.load = block > 0, t.add = a.add;
         t.relu = a.relu && block + count == a.in_blocks;
         float *y = a.y + (image * a.groups * a.out_blocks + out_block) * plane +
                    ((a.row_phase + row * a.row_step) * a.out_width + a.column_phase + column * a.column_step) * LANES;
@@ -261,7 +267,7 @@ void convolution(const ConvolutionArgs &a) {
 
 }  // namespace
 
-KERNEL(convolution_clear, ClearArgs)
+KERNEL(convolution_fill, FillArgs)
 KERNEL(convolution_pad, PadArgs)
 KERNEL(convolution_pack, PackArgs)
 KERNEL(convolution, ConvolutionArgs)

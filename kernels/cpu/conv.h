@@ -23,7 +23,8 @@ struct Tile {
     float *y;
     int64_t y_pixel, y_row, y_block;
     const float *bias;                    // starts the sums where `load` is false; may be null
-    bool load;                            // sums go on from y
+    bool load;                            // sums go on from what y holds
+    bool add;                             // what y holds is added to the sums, last
     bool relu;
 };
 
@@ -60,6 +61,7 @@ template <int ROWS, int COLUMNS, int BLOCKS> void run_tile(const Tile &t) {
 #pragma GCC unroll 32
         for (int p = 0; p < P; p++) {
             float *to = t.y + q * t.y_block + (p / COLUMNS) * t.y_row + (p % COLUMNS) * t.y_pixel;
+            if (t.add) sum[q][p] += Vec::load(to);
             (t.relu ? relu(sum[q][p]) : sum[q][p]).store(to);
         }
 }

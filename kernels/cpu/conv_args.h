@@ -27,5 +27,5 @@ struct ConvolutionArgs {
     int64_t row_stride, column_stride;        // steps in x from one of them to the next
     int64_t tap_row, tap_row_step, tap_rows;  // taps, from there
     int64_t tap_column, tap_column_step, tap_columns;
-    int64_t load, relu;                       // whether sums go on from y; whether relu follows
+    int64_t add, relu;                        // whether what y holds is added to the sums; whether relu follows
 };

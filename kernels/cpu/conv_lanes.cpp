@@ -60,7 +60,7 @@ struct Plane {
         Vec sum[COUNT];
 #pragma GCC unroll 8
         for (int p = 0; p < COUNT; p++)
-            sum[p] = a.load ? Vec::load(to + p * to_step) : bias ? Vec::load(bias) : Vec::zero();
+            sum[p] = bias ? Vec::load(bias) : Vec::zero();
         for (int64_t r = rows.first; r < rows.last; r++) {
             const float *line = x + ((row * a.row_stride + a.tap_row + r * a.tap_row_step) * a.width +
                                      c * a.column_stride + a.tap_column) * LANES;
@@ -72,7 +72,10 @@ struct Plane {
             }
         }
 #pragma GCC unroll 8
-        for (int p = 0; p < COUNT; p++) (a.relu ? relu(sum[p]) : sum[p]).store(to + p * to_step);
+        for (int p = 0; p < COUNT; p++) {
+            if (a.add) sum[p] += Vec::load(to + p * to_step);
+            (a.relu ? relu(sum[p]) : sum[p]).store(to + p * to_step);
+        }
     }
 
     Reach columns_at(int64_t c) const {

@@ -1,4 +1,4 @@
-// The weight gradient of a convolution over two spatial axes: for each pair of a block of output channels and one of input
+// The weight gradient of a convolution over two spatial axes, and the bias gradient: for each pair of a block of output channels and one of input
 // channels, the sum over images and pixels of input times output gradient, for each tap.
 //
 // A sum is one chain of multiply-adds over the pixels of a chunk of images; the chunks' sums are added in ascending
@@ -257,6 +257,34 @@ void convolution_weight(const WeightArgs &a) {
     });
 }
 
+struct BiasArgs {
+    const float *grad;  // in nChw16c
+    float *out;
+    float *partial;     // (chunk, block, 16)
+    int64_t images, chunk, channels, pixels;
+};
+
+// The sum over images and pixels of each channel: chunks of images alone, and their sums in ascending order.
+void convolution_bias(const BiasArgs &a) {
+    const int64_t blocks = ceil_div(a.channels, LANES), chunks = ceil_div(a.images, a.chunk);
+    parallel(chunks * blocks, [&](int64_t task) {
+        const int64_t chunk = task / blocks, last = min((chunk + 1) * a.chunk, a.images);
+        Vec sum = Vec::zero();
+        for (int64_t image = chunk * a.chunk; image < last; image++) {
+            const float *from = a.grad + (image * blocks + task % blocks) * a.pixels * LANES;
+            Vec four[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
+            for (int64_t i = 0; i < a.pixels; i++) four[i % 4] += Vec::load(from + i * LANES);
+            sum += (four[0] + four[1]) + (four[2] + four[3]);
+        }
+        sum.store(a.partial + task * LANES);
+    });
+    for (int64_t c = 0; c < a.channels; c++) {
+        a.out[c] = 0;
+        for (int64_t chunk = 0; chunk < chunks; chunk++) a.out[c] += a.partial[chunk * blocks * LANES + c];
+    }
+}
+
 }  // namespace
 
 KERNEL(convolution_weight, WeightArgs)
+KERNEL(convolution_bias, BiasArgs)

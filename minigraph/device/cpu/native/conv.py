@@ -13,6 +13,7 @@ from math import gcd, prod
 from typing import Any
 
 from ....base import Algorithm, Shape, align
+from ....ops.chunks import MAX_CHUNK
 from ....ops.conv import ConvolutionParams
 from ....ops.window import per_axis
 from .call import PREFIX, NativeCall, NativeOp, Operand, Types, address, int64, native_for, pointer
@@ -78,7 +79,7 @@ class Geometry:
     @property
     def chunk(self) -> int:
         """Images of a chunk of the weight gradient: a power of two that the size of an image fixes."""
-        return 1 << max(1, CHUNK_PIXELS // max(1, prod(self.out))).bit_length() - 1
+        return _chunk(self.out)
 
     def lanes(self, channels: int) -> int:
         """Lanes of a block that are used: fewer than all only where there is no other block."""
@@ -99,6 +100,11 @@ class Geometry:
         """Distances in floats in the weight between groups, output and input channels."""
         per_in, per_out = self.taps, self.taps * self.depth
         return per_out * self.outs, per_out, per_in
+
+
+def _chunk(out: Sequence[int]) -> int:
+    """Images of a chunk of sums over output images of this size: a power of two."""
+    return min(MAX_CHUNK, 1 << max(1, CHUNK_PIXELS // max(1, prod(out))).bit_length() - 1)
 
 
 def geometry(p: ConvolutionParams, data: Shape, out: Shape) -> Geometry | None:
@@ -198,14 +204,14 @@ def _pack(g: Geometry, weight: Operand, packed: int, channels: tuple[int, int], 
 
 
 def _convolve(x: Operand, packed: int, bias: int, y: Operand, g: Geometry, channels: tuple[int, int],
-              taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int], load: int) -> NativeCall:
+              taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int], add: int) -> NativeCall:
     """One convolution to one phase of each axis of y."""
     outs, ins = channels
     high, wide = ((1,) * (4 - len(x.shape)) + x.shape[2:])
     out_high, out_wide = ((1,) * (4 - len(y.shape)) + y.shape[2:])
     tap_numbers = [n for t in taps for n in (t.first, t.step, t.count)]
     sizes = [g.images, g.groups, x.layout == PLAIN, g.lanes(ins), blocks(ins), high, wide, y.shape[1], blocks(outs),
-             out_high, out_wide, *phases[0], *phases[1], *stride, *tap_numbers, load, 0]
+             out_high, out_wide, *phases[0], *phases[1], *stride, *tap_numbers, add, 0]
     if _is_flat(taps, phases, stride, (high, wide), (out_high, out_wide)):
         pixels = high * wide
         sizes[5:7], sizes[9:11], sizes[11:17] = (1, pixels), (1, pixels), (0, 1, 1, 0, 1, pixels)
@@ -228,10 +234,13 @@ class ConvolutionBackwardData(_Convolution):
         return geometry(p, outs[0].shape, ins[0].shape)
 
     def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
-        if self.geometry(p, ins, outs) is None:
+        g = self.geometry(p, ins, outs)
+        if g is None or (p.addend and not _fits_one_pass(g)):
             return ()
-        kept = Layouts((BLOCKED, PLAIN, BLOCKED), (BLOCKED,))
-        return [Layouts((BLOCKED, PLAIN, PLAIN), (BLOCKED,)), kept] if _first_layer(p, outs[0].shape) else [kept]
+        addend = (BLOCKED,) * p.addend
+        kept = Layouts((BLOCKED, PLAIN, BLOCKED, *addend), (BLOCKED,))
+        return [Layouts((BLOCKED, PLAIN, PLAIN), (BLOCKED,)), kept] if _first_layer(p, outs[0].shape) and not addend \
+            else [kept]
 
     def fuses(self, p: Any) -> bool:
         return not p.addend
@@ -249,11 +258,19 @@ class ConvolutionBackwardData(_Convolution):
         for (row_taps, row_phase), (column_taps, column_phase) in product(_phases(g, 0), _phases(g, 1)):
             taps, phases = (row_taps, column_taps), (row_phase, column_phase)
             calls.append(_pack(g, ins[1], work, (g.ins, g.outs), (group, inner, out), taps))
-            calls.append(_convolve(ins[0], work, 0, outs[0], g, (g.ins, g.outs), taps, phases, (1, 1), 0))
+            calls.append(_convolve(ins[0], work, 0, outs[0], g, (g.ins, g.outs), taps, phases, (1, 1), p.addend))
             work += 4 * g.packed(g.ins, g.outs) // g.taps * row_taps.count * column_taps.count
             reached += row_phase[2] * column_phase[2]
-        clear = NativeCall("convolution_clear", (pointer(outs[0]), int64(outs[0].size)))
-        return calls if reached == prod(g.spatial) else [clear, *calls]
+        addend = ins[3].address if p.addend else 0
+        filled = addend == outs[0].address if addend else reached == prod(g.spatial)
+        fill = NativeCall("convolution_fill", (address(addend), pointer(outs[0]), int64(outs[0].size)))
+        return calls if filled else [fill, *calls]
+
+
+def _fits_one_pass(g: Geometry) -> bool:
+    """Whether a thread's scratch holds a patch of all output channels of a group, wide enough for any tile."""
+    high, wide = (d * (k - 1) + 1 for k, d in zip(g.kernel, g.dilate, strict=True))
+    return g.out_blocks * high * (wide + LANES) * LANES <= SCRATCH_FLOATS
 
 
 def _phases(g: Geometry, axis: int) -> Iterator[tuple[Taps, Phase]]:
@@ -315,3 +332,22 @@ class ConvolutionBackwardWeight(_Convolution):
 def _tap_numbers(g: Geometry) -> Iterator[int]:
     for kernel, dilate, pad in zip(g.kernel, g.dilate, g.pad, strict=True):
         yield from (-pad, dilate, kernel)
+
+
+@native_for("_convolution_backward_bias")
+class ConvolutionBackwardBias(NativeOp):
+    """The sum of out_grad over all axes but the channels'."""
+
+    def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
+        return [Layouts((BLOCKED,), (PLAIN,))] if len(ins[0].shape) > 2 else ()
+
+    def algorithms(self, p: Any, ins: Types, outs: Types) -> Sequence[Algorithm]:
+        images, channels, *_ = ins[0].shape
+        chunks = -(-images // _chunk(ins[0].shape[2:]))
+        return (Algorithm(f"{PREFIX}direct", align(4 * chunks * blocks(channels) * LANES), "native"),)
+
+    def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
+              algorithm: str) -> Sequence[NativeCall]:
+        images, channels, *spatial = ins[0].shape
+        return [NativeCall("convolution_bias", (pointer(ins[0]), pointer(outs[0]), address(work), int64(
+            images, _chunk(spatial), channels, prod(spatial))))]

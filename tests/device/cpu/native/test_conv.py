@@ -11,7 +11,7 @@ from minigraph.device.cpu.native.call import native_op
 from minigraph.ops.registry import get_op
 from tests.ops.harness import infer, parsed
 
-from .harness import check
+from .harness import check, run
 
 CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "3x3": ((2, 32, 9, 11), {"kernel": (3, 3), "num_filter": 32, "pad": (1, 1)}),
@@ -72,6 +72,23 @@ def arrays(shape: tuple[int, ...], params: dict[str, Any], name: str) -> list[np
 def test_kernels_agree_with_the_definition(name: str, case: str) -> None:
     shape, params = CASES[case]
     check(name, params, arrays(shape, params, name), rtol=1e-5 if name.endswith("weight") else 3e-6)
+
+
+@pytest.mark.parametrize("case", ["3x3", "3x3 stride 2", "1x1 stride 2", "tails", "groups of one", "many input blocks"])
+def test_a_data_gradient_is_added_to_another_one_last(case: str) -> None:
+    shape, params = CASES[case]
+    addend = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
+    name = "_convolution_backward_data"
+    given = [a.astype(np.float32) for a in arrays(shape, params, name)]
+    check(name, {**params, "addend": True}, [*given, addend], rtol=3e-6)
+    (alone,) = run(name, params, given)
+    (both,) = run(name, {**params, "addend": True}, [*given, addend])
+    np.testing.assert_array_equal(both, alone + addend)
+
+
+@pytest.mark.parametrize("shape", [(2, 20, 9, 7), (0, 16, 3, 3), (300, 16, 4), (1, 1, 70, 70)], ids=str)
+def test_the_bias_gradient_agrees_with_the_definition(shape: tuple[int, ...]) -> None:
+    check("_convolution_backward_bias", {}, [np.random.default_rng(5).standard_normal(shape)])
 
 
 @pytest.mark.parametrize("name", ["Convolution", "_convolution_backward_data"])
