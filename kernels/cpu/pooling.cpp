@@ -1,0 +1,258 @@
+// Pooling: maximum, average or sum of windows over up to three spatial axes, or of whole images, and the gradients.
+//
+// Contract: padding lanes stay zero. A plane is one image's channel, or block of channels in nChw16c, with 1 or 16 lanes
+// a pixel; nothing is padded: windows are clipped at the image's border. Forward reads each window and writes each output
+// once; backward adds each output's gradient to where it came from, plane by plane.
+#include "functions.h"
+#include "kernel.h"
+#include "pool.h"
+
+namespace {
+
+enum Kind { MAXIMUM, AVERAGE, SUM };
+constexpr int64_t TASK_PIXELS = 2048;  // outputs of a task
+constexpr int64_t RUN = 64;            // pixels that are summed before their sum is added to others
+
+int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// One lane, where channels are not blocked.
+struct Single {
+    float value;
+    static INLINE Single load(const float *from) { return {*from}; }
+    static INLINE Single zero() { return {0.0f}; }
+    INLINE void store(float *to) const { *to = value; }
+    INLINE Single &operator+=(const Single &other) { return value += other.value, *this; }
+};
+
+INLINE Single larger(const Single &a, const Single &b) {
+    return {a.value != a.value ? a.value : (b.value <= a.value ? a.value : b.value)};
+}
+INLINE Single divided(const Single &a, float b) { return {a.value / b}; }
+// What of `rest` goes to an element x when the maximum is y; it leaves `rest`.
+INLINE Single won(const Single &x, const Single &y, Single &rest) {
+    const bool loses = x.value < y.value;
+    const Single share{loses ? 0.0f : rest.value};
+    rest.value = loses ? rest.value : 0.0f;
+    return share;
+}
+INLINE bool is_maximum(float x, float y) { return x == y || x != x; }
+INLINE Single won_whole(const Single &x, const Single &y, Single &rest) {
+    const bool wins = is_maximum(x.value, y.value);
+    const Single share{wins ? rest.value : 0.0f};
+    rest.value = wins ? 0.0f : rest.value;
+    return share;
+}
+
+INLINE Vec larger(const Vec &a, const Vec &b) {
+    return each(a, b, [](Native x, Native y) { return maximum(x, y); });
+}
+INLINE Vec divided(const Vec &a, float b) { return each(a, [b](Native x) { return x / b; }); }
+INLINE Vec won(const Vec &x, const Vec &y, Vec &rest) {
+    Vec share;
+    for (int i = 0; i < PARTS; i++) {
+        share.part[i] = x.part[i] < y.part[i] ? Native{} : rest.part[i];
+        rest.part[i] = x.part[i] < y.part[i] ? rest.part[i] : Native{};
+    }
+    return share;
+}
+INLINE Vec won_whole(const Vec &x, const Vec &y, Vec &rest) {
+    Vec share;
+    for (int i = 0; i < PARTS; i++) {
+        const NativeInt wins = (x.part[i] == y.part[i]) | (x.part[i] != x.part[i]);
+        share.part[i] = wins ? rest.part[i] : Native{};
+        rest.part[i] = wins ? Native{} : rest.part[i];
+    }
+    return share;
+}
+
+constexpr int AXES = 3;
+
+struct Windows {
+    int64_t planes, blocked, kind, include_pad;
+    int64_t in[AXES], out[AXES], kernel[AXES], stride[AXES], pad[AXES];
+
+    int64_t in_pixels() const { return in[0] * in[1] * in[2]; }
+    int64_t out_pixels() const { return out[0] * out[1] * out[2]; }
+    // No input lies in two windows, and each lies in one.
+    bool tiles() const {
+        for (int i = 0; i < AXES; i++)
+            if (stride[i] != kernel[i] || pad[i] != 0 || out[i] * stride[i] < in[i]) return false;
+        return true;
+    }
+};
+
+// The part of one output's window that lies in the image, and what an average divides by.
+struct Window {
+    int64_t first[AXES], last[AXES];
+    float count;
+};
+
+INLINE void clip(const Windows &w, int axis, int64_t at, Window &window) {
+    const int64_t start = at * w.stride[axis] - w.pad[axis], end = start + w.kernel[axis], length = w.in[axis];
+    window.first[axis] = start < 0 ? 0 : start;
+    window.last[axis] = end < length ? end : length;
+    window.count *= static_cast<float>(w.include_pad ? least(end, length + w.pad[axis]) - start
+                                                     : window.last[axis] - window.first[axis]);
+}
+
+// Call body(offset of an input pixel) for each in a window, in row-major order.
+template <class Body> INLINE void each_tap(const Windows &w, const Window &window, int64_t lanes, const Body &body) {
+    for (int64_t d = window.first[0]; d < window.last[0]; d++)
+        for (int64_t h = window.first[1]; h < window.last[1]; h++) {
+            const int64_t row = (d * w.in[1] + h) * w.in[2];
+            for (int64_t x = window.first[2]; x < window.last[2]; x++) body((row + x) * lanes);
+        }
+}
+
+// Call body(output pixel, window) for the outputs of some rows (of the first two axes) of a plane.
+template <class Body> INLINE void each_window(const Windows &w, int64_t first, int64_t last, const Body &body) {
+    for (int64_t row = first; row < last; row++)
+        for (int64_t x = 0; x < w.out[2]; x++) {
+            Window window;
+            window.count = 1.0f;
+            clip(w, 0, row / w.out[1], window), clip(w, 1, row % w.out[1], window), clip(w, 2, x, window);
+            body(row * w.out[2] + x, window);
+        }
+}
+
+template <class V> constexpr int64_t lanes_of() { return sizeof(V) / sizeof(float); }
+
+template <class Work> void with_lanes(bool blocked, const Work &work) {
+    if (blocked) work(Vec::zero());
+    else work(Single::zero());
+}
+
+struct ForwardArgs {
+    const float *data;
+    float *out;
+    Windows w;
+};
+
+void pooling_forward(const ForwardArgs &a) {
+    const Windows &w = a.w;
+    const int64_t rows = w.out[0] * w.out[1], wide = largest(1, TASK_PIXELS / largest(1, w.out[2]));
+    const int64_t cuts = (rows + wide - 1) / wide;
+    with_lanes(w.blocked, [&](auto nothing) {
+        using V = decltype(nothing);
+        constexpr int64_t lanes = lanes_of<V>();
+        parallel(w.planes * cuts, [&](int64_t task) {
+            const int64_t plane = task / cuts, first = task % cuts * wide;
+            const float *data = a.data + plane * w.in_pixels() * lanes;
+            float *out = a.out + plane * w.out_pixels() * lanes;
+            each_window(w, first, least(rows, first + wide), [&](int64_t at, const Window &window) {
+                V found = nothing;
+                if (w.kind == MAXIMUM) {
+                    found = V::load(data + ((window.first[0] * w.in[1] + window.first[1]) * w.in[2] + window.first[2]) *
+                                               lanes);
+                    each_tap(w, window, lanes, [&](int64_t i) { found = larger(found, V::load(data + i)); });
+                } else {
+                    each_tap(w, window, lanes, [&](int64_t i) { found += V::load(data + i); });
+                    if (w.kind == AVERAGE) found = divided(found, window.count);
+                }
+                found.store(out + at * lanes);
+            });
+        });
+    });
+}
+
+struct BackwardArgs {
+    const float *grad, *data, *pooled;  // the last two for maxima only
+    float *data_grad;
+    Windows w;
+};
+
+void pooling_backward(const BackwardArgs &a) {
+    const Windows &w = a.w;
+    const bool tiles = w.tiles();
+    with_lanes(w.blocked, [&](auto nothing) {
+        using V = decltype(nothing);
+        constexpr int64_t lanes = lanes_of<V>();
+        parallel(w.planes, [&](int64_t plane) {
+            const int64_t in = plane * w.in_pixels() * lanes, out = plane * w.out_pixels() * lanes;
+            float *to = a.data_grad + in;
+            if (!tiles) std::memset(to, 0, static_cast<size_t>(w.in_pixels() * lanes) * sizeof(float));
+            const auto give = [&](int64_t i, V share) {
+                if (!tiles) share += V::load(to + i);
+                share.store(to + i);
+            };
+            each_window(w, 0, w.out[0] * w.out[1], [&](int64_t at, const Window &window) {
+                V rest = V::load(a.grad + out + at * lanes);
+                if (w.kind == MAXIMUM) {
+                    const V y = V::load(a.pooled + out + at * lanes);
+                    each_tap(w, window, lanes, [&](int64_t i) { give(i, won(V::load(a.data + in + i), y, rest)); });
+                } else {
+                    if (w.kind == AVERAGE) rest = divided(rest, window.count);
+                    each_tap(w, window, lanes, [&](int64_t i) { give(i, rest); });
+                }
+            });
+        });
+    });
+}
+
+struct WholeForwardArgs {
+    const float *data;
+    float *out;
+    int64_t planes, pixels, blocked, kind;
+};
+
+template <class V> INLINE V whole(const float *data, int64_t pixels, int64_t kind) {
+    constexpr int64_t lanes = lanes_of<V>();
+    V found = kind == MAXIMUM ? V::load(data) : V::zero();
+    for (int64_t begin = 0; begin < pixels; begin += RUN) {
+        V part = V::zero();
+        for (int64_t i = begin; i < least(pixels, begin + RUN); i++) {
+            if (kind == MAXIMUM) found = larger(found, V::load(data + i * lanes));
+            else part += V::load(data + i * lanes);
+        }
+        if (kind != MAXIMUM) found += part;
+    }
+    return kind == AVERAGE ? divided(found, static_cast<float>(pixels)) : found;
+}
+
+void pooling_whole_forward(const WholeForwardArgs &a) {
+    with_lanes(a.blocked, [&](auto nothing) {
+        using V = decltype(nothing);
+        constexpr int64_t lanes = lanes_of<V>();
+        const int64_t wide = largest(1, TASK_PIXELS / largest(1, a.pixels));
+        parallel((a.planes + wide - 1) / wide, [&](int64_t task) {
+            for (int64_t plane = task * wide; plane < least(a.planes, (task + 1) * wide); plane++)
+                whole<V>(a.data + plane * a.pixels * lanes, a.pixels, a.kind).store(a.out + plane * lanes);
+        });
+    });
+}
+
+struct WholeBackwardArgs {
+    const float *grad, *data;
+    float *data_grad;
+    int64_t planes, pixels, blocked, kind;
+};
+
+void pooling_whole_backward(const WholeBackwardArgs &a) {
+    with_lanes(a.blocked, [&](auto nothing) {
+        using V = decltype(nothing);
+        constexpr int64_t lanes = lanes_of<V>();
+        const int64_t wide = largest(1, TASK_PIXELS / largest(1, a.pixels));
+        parallel((a.planes + wide - 1) / wide, [&](int64_t task) {
+            for (int64_t plane = task * wide; plane < least(a.planes, (task + 1) * wide); plane++) {
+                const int64_t at = plane * a.pixels * lanes;
+                V rest = V::load(a.grad + plane * lanes);
+                if (a.kind == MAXIMUM) {
+                    const V y = whole<V>(a.data + at, a.pixels, MAXIMUM);
+                    for (int64_t i = 0; i < a.pixels; i++)
+                        won_whole(V::load(a.data + at + i * lanes), y, rest).store(a.data_grad + at + i * lanes);
+                } else {
+                    if (a.kind == AVERAGE) rest = divided(rest, static_cast<float>(a.pixels));
+                    for (int64_t i = 0; i < a.pixels; i++) rest.store(a.data_grad + at + i * lanes);
+                }
+            }
+        });
+    });
+}
+
+}  // namespace
+
+KERNEL(pooling_forward, ForwardArgs)
+KERNEL(pooling_backward, BackwardArgs)
+KERNEL(pooling_whole_forward, WholeForwardArgs)
+KERNEL(pooling_whole_backward, WholeBackwardArgs)
