@@ -7,9 +7,10 @@ from typing import Any
 
 from ...base import Algorithm, MXNetError, TensorType
 from ...ops.attention import AttentionParams, Sizes
+from ..strides import strides
 from .gemm import THREADS, TILE
 from .launch import BLOCK, KernelOp, Launch, Operand, address, flat_grid, kernels_for, pointer
-from .operands import require_float32, strides
+from .operands import require_float32
 from .rows import ids_arguments
 
 Operands = Sequence[Operand]

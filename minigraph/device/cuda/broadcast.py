@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, ClassVar
 
 from ...base import Algorithm, Shape, TensorType, align
+from ..strides import broadcast_strides, merge_axes, strides
 from .launch import (
     BLOCK,
     MAX_BLOCKS,
@@ -20,7 +21,7 @@ from .launch import (
     kernels_for,
     pointer,
 )
-from .operands import broadcast_strides, merge_axes, require_float32, strides
+from .operands import require_float32
 from .pointwise import PER_THREAD
 
 

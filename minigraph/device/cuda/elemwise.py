@@ -4,9 +4,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..strides import broadcast_strides, merge_axes
 from .basic import copy
 from .launch import BLOCK, KernelOp, Launch, Operand, dims, flat_grid, int64, kernels_for, pointer
-from .operands import broadcast_strides, merge_axes, require_float32
+from .operands import require_float32
 from .pointwise import PER_THREAD, define
 
 for _op in ("elemwise_add", "elemwise_sub", "elemwise_mul", "elemwise_div"):

@@ -7,10 +7,11 @@ from typing import Any, ClassVar, cast
 from ...base import Algorithm, Shape, TensorType
 from ...ops.expanding import Repeated
 from ...ops.registry import get_op
+from ..strides import broadcast_strides, merge_axes, strides
 from .basic import copy
 from .broadcast import SumPlan, plan_sum
 from .launch import BLOCK, KernelOp, Launch, Operand, dims, flat_grid, int64, kernels_for, pointer
-from .operands import broadcast_strides, merge_axes, require_float32, strides
+from .operands import require_float32
 
 
 def gather(data: Operand, out: Operand, shape: Sequence[int], steps: Sequence[int]) -> Sequence[Launch]:

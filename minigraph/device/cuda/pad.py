@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base import Algorithm, Shape, TensorType
+from ..strides import broadcast_strides
 from .broadcast import SumPlan, plan_sum
 from .expanding import gather
 from .launch import BLOCK, KernelOp, Launch, Operand, dims, flat_grid, int64, kernels_for, pointer
-from .operands import broadcast_strides, require_float32, single
+from .operands import require_float32, single
 
 
 def margins(p: Any, data: Shape, padded: Shape) -> tuple[str, Any]:

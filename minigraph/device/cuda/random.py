@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ops.random import keep_threshold
+from ..strides import merge_axes, strides
 from .launch import BLOCK, KernelOp, Launch, Operand, dims, flat_grid, int64, kernels_for, pointer
-from .operands import merge_axes, require_float32, single, strides
+from .operands import require_float32, single
 from .pointwise import PER_THREAD
 
 

@@ -10,8 +10,9 @@ from ...base import Algorithm, MXNetError, Shape, TensorType, align
 from ...ops.chunks import MAX_CHUNK
 from ...ops.op import format_shape
 from ...ops.reduce import kept_shape, reduced_axes
+from ..strides import broadcast_strides, merge_axes, strides
 from .launch import BLOCK, KernelOp, Launch, Operand, address, dims, flat_grid, int64, kernels_for, pointer
-from .operands import broadcast_strides, merge_axes, require_float32, single, strides
+from .operands import require_float32, single
 from .rows import row_group, row_launch
 
 BLOCK_PIECE = 8192

@@ -8,9 +8,10 @@ from typing import Any, cast
 from ...base import Shape
 from ...ops.registry import get_op
 from ...ops.shape import Permutation
+from ..strides import merge_axes, strides
 from .basic import copy
 from .launch import BLOCK, KernelOp, Launch, Operand, dims, flat_grid, int64, kernels_for, pointer
-from .operands import merge_axes, require_float32, strides
+from .operands import require_float32
 
 TILE = 32
 TILE_ROWS = 8

@@ -8,10 +8,11 @@ from typing import Any, cast
 from ...ops.registry import get_op
 from ...ops.shape import axis_in
 from ...ops.shape_more import BlockTrade
+from ..strides import merge_axes, strides
 from .basic import copy
 from .expanding import gather
 from .launch import BLOCK, KernelOp, Launch, Operand, dims, flat_grid, int64, kernels_for, pointer
-from .operands import merge_axes, require_float32, strides
+from .operands import require_float32
 from .slicing import move
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from ...base import Shape
 from ...ops.shape import axis_in
 from ...ops.slicing import Slice, SliceAxis
+from ..strides import merge_axes, strides
 from .launch import BLOCK, KernelOp, Launch, Operand, dims, flat_grid, int64, kernels_for, pointer
-from .operands import merge_axes, require_float32, strides
+from .operands import require_float32
 
 
 def _fours(*counts: int) -> tuple[str, tuple[int, ...]]:

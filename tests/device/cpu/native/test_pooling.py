@@ -15,7 +15,8 @@ SHAPES: list[tuple[dict[str, Any], tuple[int, ...]]] = [
     *((sample.params, (2, channels, *sample.shapes[0][2:]))  # type: ignore[index]
       for sample in get_op("Pooling").samples() for channels in (3, 32)),
     ({"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1)}, (2, 20, 13, 14)),
-    ({"kernel": (3, 3), "stride": (1, 1), "pad": (1, 1), "pool_type": "avg", "count_include_pad": False}, (1, 16, 9, 70)),
+    ({"kernel": (3, 3), "stride": (1, 1), "pad": (1, 1), "pool_type": "avg", "count_include_pad": False},
+     (1, 16, 9, 70)),
     ({"kernel": (2, 2), "stride": (3, 3)}, (1, 17, 8, 8)), ({"global_pool": True, "pool_type": "avg"}, (3, 20, 31, 7)),
     ({"kernel": (2, 2), "stride": (2, 2)}, (2, 16, 64, 64))]
 
