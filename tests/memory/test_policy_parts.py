@@ -8,12 +8,12 @@ import pytest
 import minigraph as mx
 from minigraph.base import Entry
 from minigraph.memory.policies import POLICIES, Candidate, Problem
-from minigraph.memory.policies.cache import Cache, capacities
+from minigraph.memory.policies.cache import Cache
 from minigraph.memory.policies.capuchin import capuchin
 from minigraph.memory.policies.lineage import Lineages, recomputed
 from minigraph.memory.policies.links import SLOTS, Link
 from minigraph.memory.policies.quick import QuickCount
-from minigraph.memory.policies.superneurons import cached, largest_working_set, superneurons
+from minigraph.memory.policies.superneurons import largest_working_set, superneurons, tensor_cache
 from minigraph.memory.policies.swapping import Absence, Trip, carry, uses
 from minigraph.memory.policies.triggers import triggered
 from minigraph.memory.schedule import DROP, IN, OUT, Schedule, from_order
@@ -60,14 +60,14 @@ def step_of(problem: Problem, name: str) -> int:
 def test_a_cache_that_holds_everything_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = problem_of(monkeypatch)
     plain = from_order(problem.order)
-    assert cached(problem, plain, int(problem.live(plain).max())) == plain
+    assert tensor_cache(problem, plain).play(int(problem.live(plain).max())) == []
 
 
 def test_the_cache_evicts_what_was_used_least_recently(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = problem_of(monkeypatch)
     plain = from_order(problem.order)
     peak = int(problem.live(plain).max())
-    first, second = (Cache(problem, plain, peak - nbytes).play() for nbytes in (1, 2 * MIB))
+    first, second = (Cache(problem, plain).play(peak - nbytes) for nbytes in (1, 2 * MIB))
     assert [trip.entry for trip in first] == [entry(problem, "tanh0_output")]
     assert [trip.entry for trip in second] == [entry(problem, f"tanh{k}_output") for k in (1, 0)], "in order of return"
 
@@ -76,8 +76,9 @@ def test_the_cache_evicts_what_was_used_least_recently(monkeypatch: pytest.Monke
 def test_the_cache_keeps_its_capacity_and_every_value_returns(monkeypatch: pytest.MonkeyPatch, share: int) -> None:
     problem = problem_of(monkeypatch)
     plain = from_order(problem.order)
-    size = [*capacities(problem, plain, 12), int(problem.live(plain).max())][share]
-    schedule = cached(problem, plain, size)
+    cache = tensor_cache(problem, plain)
+    size = [*cache.capacities(12), int(problem.live(plain).max())][share]
+    schedule = carry(plain, cache.play(size))
     assert problem.quick(schedule).peak_bytes <= size
     kinds = [kind for kind, _ in schedule.steps]
     assert kinds.count(DROP) == kinds.count(IN) >= kinds.count(OUT)

@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..schedule import Schedule, from_order
-from .cache import Cache, capacities
+from .cache import Cache
 from .lineage import Lineages, recomputed
 from .links import Link
 from .problem import Candidate, Problem, judge
@@ -43,7 +43,7 @@ def capuchin(problem: Problem) -> list[Candidate]:
 def _schedules(problem: Problem) -> Iterator[Schedule]:
     yield from_order(problem.order)
     measured = _Measured(problem)
-    for target in capacities(problem, measured.schedule, TARGETS):
+    for target in measured.passive.capacities(TARGETS):
         yield from _Choice(measured, target, swapping=False).schedules()
         if problem.host_budget_bytes:
             swapping = _Choice(measured, target, swapping=True)
@@ -59,9 +59,10 @@ class _Measured:
         self.problem = problem
         self.schedule = from_order(problem.order)
         self.starts = start_seconds(problem, self.schedule)
-        self.uses = uses(problem, self.schedule)
+        self.passive = Cache(problem, self.schedule)
+        self.uses = self.passive.uses
         self.saved = frozenset(problem.saved)
-        self.live = problem.live(self.schedule)
+        self.live = np.array(self.passive.live)
         self.peak = int(self.live.argmax())
 
     def end(self, step: int) -> float:
@@ -103,8 +104,8 @@ class _Choice:
 
     def schedules(self) -> Iterator[Schedule]:
         """One schedule for each round, until its peak is within the target or nothing is left to choose."""
-        passive = Cache(self.problem, self.measured.schedule, self.target_bytes)
-        required = wanted = sum(self.problem.size_bytes[trip.entry] for trip in passive.play())
+        evicted = self.measured.passive.play(self.target_bytes)
+        required = wanted = sum(self.problem.size_bytes[trip.entry] for trip in evicted)
         for _ in range(ROUNDS):
             found = self._made(wanted)
             yield found

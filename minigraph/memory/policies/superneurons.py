@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ...base import Entry
 from ..schedule import RUN, Recomputation, Schedule, from_order
-from .cache import Cache, capacities
+from .cache import Cache
 from .problem import Candidate, Problem, judge
 from .swapping import Trip, backward_begin, carry, start_seconds, uses
 
@@ -35,7 +35,8 @@ def _schedules(problem: Problem) -> Iterator[Schedule]:
         yield base
         if problem.host_budget_bytes:
             yield offloaded(problem, base)
-            yield from (cached(problem, base, size) for size in capacities(problem, base, CACHES))
+            cache = tensor_cache(problem, base)
+            yield from (carry(base, cache.play(size)) for size in cache.capacities(CACHES))
 
 
 # -- recomputation -------------------------------------------------------------------------------------------
@@ -139,9 +140,9 @@ def offloaded(problem: Problem, schedule: Schedule) -> Schedule:
     return carry(schedule, sorted(trips, key=lambda trip: trip.issue))
 
 
-def cached(problem: Problem, schedule: Schedule, capacity_bytes: int) -> Schedule:
-    """The tensor cache: where more than `capacity_bytes` would live, the values used least recently are evicted."""
-    return carry(schedule, Cache(problem, schedule, capacity_bytes, _costly_layers(problem, schedule)).play())
+def tensor_cache(problem: Problem, schedule: Schedule) -> Cache:
+    """The tensor cache: it evicts what was used least recently, and fetches at costly layers."""
+    return Cache(problem, schedule, _costly_layers(problem, schedule))
 
 
 def _costly_layers(problem: Problem, schedule: Schedule) -> list[int]:
