@@ -22,7 +22,7 @@ from . import __version__, measure
 from .base import MXNetError, OutOfMemoryError, Shape, format_bytes
 from .explain import explain
 from .formats.atomic import write_atomically
-from .memory.policies import POLICIES
+from .memory.policies import POLICIES, SEARCHES
 from .networks import load_network, parse_settings, parse_shapes
 from .passes.compilation import MEMORY_MODES
 from .passes.pipeline import compile_program
@@ -123,6 +123,8 @@ def _command(commands: Any, name: str, purpose: str, run: Any) -> argparse.Argum
     parser.add_argument("--budget", metavar="BYTES", help="bytes of both arenas that a policy keeps to, such as 4GiB")
     parser.add_argument("--host-budget", metavar="BYTES", help="bytes of host memory that a policy may swap to")
     parser.add_argument("--disk", metavar="FOLDER", help="swap to a file in this folder in the place of host memory")
+    parser.add_argument("--search", default="default", choices=SEARCHES,
+                        help="`full` lets `auto` weigh the schedules of every policy (slower to plan)")
     parser.add_argument("--machine", default="cpu", metavar="NAME",
                         help="whose times a policy weighs, such as V100 (default cpu); its memory is the budget of "
                              "`largest` when none is given; a machine file ends in .json")
@@ -138,7 +140,8 @@ def _prepare(given: argparse.Namespace) -> Program:
     optimizer = (given.optimizer or "sgd") if given.program == "step" else given.optimizer
     return prepare(symbol, shapes, optimizer, given.program, given.memory, budget=given.budget,
                    host_budget=given.host_budget, disk=given.disk, machine=given.machine, profile=given.profile,
-                   fuse=not given.no_fuse, optimizer_params=parse_settings(given.optimizer_arg))
+                   fuse=not given.no_fuse, search=given.search,
+                   optimizer_params=parse_settings(given.optimizer_arg))
 
 
 def _print_plan(given: argparse.Namespace) -> None:
@@ -181,6 +184,7 @@ def _print_largest(given: argparse.Namespace) -> None:
     optimizer = (given.optimizer or "sgd") if given.program == "step" else given.optimizer
     found = largest(_builder(given), given.budget, given.machine, given.memory, given.low, given.high, optimizer,
                     given.program, host_budget=given.host_budget, disk=given.disk, fuse=not given.no_fuse,
+                    search=given.search,
                     optimizer_params=parse_settings(given.optimizer_arg))
     print(json.dumps(_largest_json(found)) if given.json else _largest_text(found))
 

@@ -41,7 +41,7 @@ class Executor(Programs):
     runs, with an OutOfMemoryError that names the least it needs. Policies that swap may use `host_budget` bytes of
     host memory (none by default), or of a file in the folder `disk` (as much as they like by default). `machine`
     is the model whose times a policy weighs, a name or a machine file; `profile` is a file of measured times that
-    replace its own (`minigraph.measure`).
+    replace its own (`minigraph.measure`). `search="full"` lets `auto` weigh the schedules of every policy.
     `verify=False` skips the plan's proof, `fuse=False` lets every operator run by itself, `poison=True` runs with NaN
     in all bytes that nobody may read, `graph=True` replays each program as one CUDA graph (on a GPU only). `shared` is
     an executor whose arenas and parameters are used as well; arguments in `own` (by default those whose shapes are
@@ -53,9 +53,9 @@ class Executor(Programs):
                  dtypes: Mapping[str, Any] | None = None, inputs: Sequence[str] = (), memory: str | None = None,
                  budget: int | str | None = None, host_budget: int | str | None = None,
                  disk: str | None = None, machine: str = "cpu", profile: str | None = None,
-                 shared: Executor | None = None, own: Collection[str] | None = None, verify: bool = True,
-                 fuse: bool = True, poison: bool = False, graph: bool = False) -> None:
-        choice = MemoryChoice.parse(memory, budget, host_budget, disk)
+                 search: str = "default", shared: Executor | None = None, own: Collection[str] | None = None,
+                 verify: bool = True, fuse: bool = True, poison: bool = False, graph: bool = False) -> None:
+        choice = MemoryChoice.parse(memory, budget, host_budget, disk, search)
         group = shared.group if shared is not None else \
             Group(context or current_context(), disk, choice.may_move_homes)
         super().__init__(symbol, group, shapes, dtypes or {}, grad_req, inputs, own,
@@ -225,7 +225,8 @@ class Executor(Programs):
         executor = Executor(self._symbol, None, shapes, grad_req=self.requests, dtypes=self._dtypes,
                             inputs=tuple(self.inputs), memory=options.memory.memory,
                             budget=options.memory.budget_bytes, host_budget=options.memory.host_budget_bytes,
-                            disk=self.disk, machine=options.machine, profile=options.profile, shared=self,
+                            disk=self.disk, machine=options.machine, profile=options.profile,
+                            search=options.memory.search, shared=self,
                             own=self.arg_names if partial_shaping else None, verify=options.verify,
                             fuse=options.fuse, poison=options.poison, graph=options.graph)
         executor.set_updater(self._updater)

@@ -75,7 +75,8 @@ def _images(given: argparse.Namespace) -> data.Dataset:
 
 def _memory(given: argparse.Namespace) -> dict[str, Any]:
     """What the command line says of memory, as Module and `plan` take it."""
-    return {"memory": given.memory, "budget": given.budget, "host_budget": given.host_budget, "disk": given.disk}
+    return {"memory": given.memory, "budget": given.budget, "host_budget": given.host_budget, "disk": given.disk,
+            "search": given.search}
 
 
 def planned(module: Any, images: data.Dataset, optimizer: str, params: dict[str, Any], **memory: Any) -> Report:
@@ -202,6 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--budget", help="bytes of the device's arenas, such as 500MiB; kept or refused before training")
     add("--host-budget", help="bytes of host memory that a policy may swap to")
     add("--disk", help="a folder for swap files")
+    add("--search", default="default", choices=("default", "full"), help="`full` lets `auto` weigh every policy")
     add("--save-prefix", help="write PREFIX-symbol.json, and PREFIX-NNNN.params and .states after each epoch")
     add("--resume", type=_positive, metavar="EPOCH", help="go on from the checkpoint after this epoch")
     return parser

@@ -10,7 +10,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Entry, Layouts, MXNetError, TensorType, parse_bytes
 from ..graph import Graph
 from ..memory.layout import PersistentLayout
-from ..memory.policies import POLICIES
+from ..memory.policies import POLICIES, SEARCHES
 from ..memory.schedule import Schedule
 from ..ops.op import Op
 from ..plan.plan import Plan
@@ -25,24 +25,25 @@ in evaluation form; `update`: the optimizer's update from visible gradients."""
 
 @dataclass(frozen=True)
 class MemoryChoice:
-    """What a user says of memory: a mode or policy, and bounds in bytes of the arenas and of what is swapped out."""
+    """What a user says of memory: a mode or policy, bounds in bytes of the arenas and of what is swapped out, and how
+    far `auto` looks, one of SEARCHES."""
 
     memory: str
     budget_bytes: int | None
     host_budget_bytes: int
     swap_space: str
+    search: str = "default"
 
     @classmethod
     def parse(cls, memory: str | None, budget: int | str | None, host_budget: int | str | None,
-              disk: str | None) -> MemoryChoice:
+              disk: str | None, search: str = "default") -> MemoryChoice:
         """Defaults: `plain` without a budget and `auto` with one; no host memory; all of a disk that is named.
 
         ValueError for what is no byte count.
         """
         host_bytes = parse_bytes(host_budget) if host_budget is not None else 0 if disk is None else UNBOUNDED
         return cls(memory or ("plain" if budget is None else "auto"), None if budget is None else parse_bytes(budget),
-                   host_bytes, "host" if disk is None else "file")
-
+                   host_bytes, "host" if disk is None else "file", search)
 
     @property
     def may_move_homes(self) -> bool:
@@ -97,7 +98,7 @@ class Request:
     default plain ones alone. `budget_bytes` bounds both arenas together; `machine`
     names the machine model whose times a policy weighs, and `profile` a file of measured times that replace its own
     where there are any; `host_budget_bytes` bounds what may be swapped out, to the
-    `swap_space` "host" or "file".
+    `swap_space` "host" or "file"; `search` is one of SEARCHES.
     """
 
     program: str
@@ -116,6 +117,7 @@ class Request:
     profile: str | None = None
     host_budget_bytes: int = 0
     swap_space: str = "host"
+    search: str = "default"
 
     def __post_init__(self) -> None:
         if self.program not in PROGRAMS:
@@ -123,6 +125,8 @@ class Request:
         if self.memory not in (*MEMORY_MODES, *POLICIES):
             known = ", ".join((*MEMORY_MODES, *POLICIES))
             raise MXNetError(f"unknown memory mode {self.memory!r}; choose from {known}")
+        if self.search not in SEARCHES:
+            raise MXNetError(f"there is no search {self.search!r}; choose from {', '.join(SEARCHES)}")
         if self.program in ("step", "update") and self.updater is None:
             raise MXNetError(f"the program `{self.program}` holds the optimizer's update; compile it with an optimizer")
 

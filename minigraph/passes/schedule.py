@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ..base import Cost, align
 from ..graph.graph import FORWARD, Graph
 from ..memory.machine import Machine, get_machine
-from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Strategy, judge, place_homes
+from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Strategy, judge
 from ..memory.policies.quick import QuickCount
 from ..memory.profile import Profile
 from ..memory.schedule import Schedule, from_order
@@ -32,9 +32,8 @@ def schedule(state: Compilation) -> None:
         strategy = PLAIN
     state.persistent_bytes, state.home_bytes = _bytes_at_home(state)
     problem = make_problem(state, order)
-    candidates = strategy.candidates(problem)
-    if candidates:
-        candidates = place_homes(problem, candidates, asked.moves_homes and request.budget_bytes is not None)
+    may_send = asked.moves_homes and request.budget_bytes is not None
+    candidates = strategy.offer(problem, may_send, request.search)
     if not candidates:
         raise no_host_room(state, strategy.candidates(replace(problem, host_budget_bytes=UNBOUNDED)))
     state.schedule = fastest_within(state, candidates)

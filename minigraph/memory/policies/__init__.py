@@ -10,6 +10,8 @@ from .openai import openai
 from .parameters import place_homes
 from .problem import Candidate, Evaluation, Policy, Problem, judge
 from .rotor import rotor
+from .search import FULL_WORK
+from .search import candidates as searched
 from .sublinear import sublinear
 from .superneurons import superneurons
 from .vdnn import vdnn, vdnn_all, vdnn_conv
@@ -19,15 +21,35 @@ from .vdnn import vdnn, vdnn_all, vdnn_conv
 class Strategy:
     """A policy, and which of its candidates is meant where no budget is given: the `fastest` or the `lowest` peak.
 
-    With `moves_homes` parameters and states may be sent away from the device, too.
+    With `moves_homes` parameters and states may be sent away from the device, too; a policy that `combines` weighs
+    every other policy's candidates as well when it is asked for a full search.
     """
 
     candidates: Policy
     without_budget: str
     moves_homes: bool = False
+    combines: bool = False
+
+    def offer(self, problem: Problem, free: bool, search: str = "default") -> list[Candidate]:
+        """The candidates, with homes placed; `free` says that variables may be sent away.
+
+        With the search `full` also those of all policies, dominated ones too: which of two packs into fewer bytes shows
+        only when they are packed.
+        """
+        offered = _with_homes(problem, self.candidates(problem), free)
+        if search == "full" and self.combines:
+            offered += _with_homes(problem, judge(problem, searched(problem, FULL_WORK)), False)
+            for other in POLICIES.values():
+                if other is not self:
+                    offered += _with_homes(problem, other.candidates(problem), False)
+        return offered
 
 
-POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest", moves_homes=True),
+def _with_homes(problem: Problem, candidates: list[Candidate], free: bool) -> list[Candidate]:
+    return place_homes(problem, candidates, free) if candidates else []
+
+
+POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest", moves_homes=True, combines=True),
                                 "sublinear": Strategy(sublinear, "lowest"),
                                 "vdnn": Strategy(vdnn, "lowest"), "vdnn_all": Strategy(vdnn_all, "lowest"),
                                 "vdnn_conv": Strategy(vdnn_conv, "lowest"),
@@ -37,4 +59,7 @@ POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest", moves_homes=T
                                 "rotor": Strategy(rotor, "lowest")}
 """Every policy by the name that `memory=` takes."""
 
-__all__ = ["POLICIES", "Candidate", "Evaluation", "Policy", "Problem", "Strategy", "judge", "place_homes"]
+SEARCHES = ("default", "full")
+"""How far `auto` looks: at its own candidates, or at those of every policy."""
+
+__all__ = ["POLICIES", "SEARCHES", "Candidate", "Evaluation", "Policy", "Problem", "Strategy", "judge"]

@@ -9,6 +9,7 @@ from ..schedule import Schedule, from_order
 from .checkpoints import drop_before, nested, spaced
 from .cuts import Cut, find_cuts
 from .problem import Candidate, Problem, judge
+from .search import candidates
 from .swapping import absences, with_swaps
 
 STRETCHES = (4, 8, 16, 32, 64, 128)
@@ -26,7 +27,7 @@ LEADS = (4, 32, None)
 
 def auto(problem: Problem) -> list[Candidate]:
     """The plain order; cheap values dropped; checkpoints over a part or all of forward, in one to three levels."""
-    return judge(problem, [from_order(problem.order), *_schedules(problem)])
+    return judge(problem, [from_order(problem.order), *_schedules(problem), *candidates(problem)])
 
 
 def _schedules(problem: Problem) -> Iterator[Schedule]:

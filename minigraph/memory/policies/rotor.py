@@ -61,14 +61,14 @@ def rotor(problem: Problem) -> list[Candidate]:
     return judge(problem, [from_order(problem.order), *schedules(problem)])
 
 
-def schedules(problem: Problem) -> Iterator[Schedule]:
-    """The best persistent schedule for each memory size, once each."""
+def schedules(problem: Problem, budgets: int = BUDGETS) -> Iterator[Schedule]:
+    """The best persistent schedule for each of some memory sizes, once each."""
     stages = chain(problem)
     if len(stages) < 2:
         return
     best = BestTimes(stages)
     seen: set[tuple[Command, ...]] = set()
-    for slots in best.sizes():
+    for slots in best.sizes(budgets):
         commands = tuple(best.commands(slots))
         if commands not in seen:
             seen.add(commands)
@@ -144,13 +144,13 @@ class BestTimes:
             for first in range(self.count - length + 1):
                 self._solve(first, first + length - 1)
 
-    def sizes(self) -> list[int]:
+    def sizes(self, count: int) -> list[int]:
         """Numbers of slots from the least that is enough to all, in geometric steps."""
         enough = np.flatnonzero(np.isfinite(self.seconds[0, self.count - 1]))
         if not enough.size:
             return []
         least = max(int(enough[0]), 1)
-        return sorted({round(least * (self.most / least) ** (k / (BUDGETS - 1))) for k in range(BUDGETS)})
+        return sorted({round(least * (self.most / least) ** (k / (count - 1))) for k in range(count)})
 
     def commands(self, slots: int) -> Iterator[Command]:
         """The best schedule for so many slots."""
