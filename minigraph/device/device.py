@@ -18,8 +18,8 @@ AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]
 """The ways to compute an op, fastest first, from op, params, and the types of inputs and outputs."""
 LayoutChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Layouts]]
 """Combinations of operand layouts that a device takes for an op, best first, from op, params, and plain types."""
-FusionChoices = Callable[[str, Any], bool]
-"""Whether there is a form of an op that does what two did, from its name and params."""
+FusionChoices = Callable[[str, str, Any], bool]
+"""Whether to take an op that does what two did, from the first one's name, and name and params of the one for both."""
 
 
 class Memory(Protocol):

@@ -7,6 +7,7 @@ from . import (
     basic,
     broadcast,
     broadcast_more,
+    chain,
     conv,
     deconv,
     dense,
@@ -57,7 +58,8 @@ from . import (
 from .op import Op, Sample, ShapeError, Workspace
 from .registry import get_op, names, public_names, register
 
-FAMILIES = (activation, attention, basic, broadcast, broadcast_more, conv, deconv, dense, diagonal, elemwise, entropy,
+FAMILIES = (activation, attention, basic, broadcast, broadcast_more, chain, conv, deconv, dense, diagonal, elemwise,
+            entropy,
             expanding, gamma, gelu, indexing, instance_norm, layer_norm, layout, leaky, logical, loss, lrn, matmul,
             modulo, norm, norm_inference, norm_train, optimizer, optimizer_more, ordering, pad, pool, prelu, random,
             reduce, reduce_more, rnn, rounding, scalar, selecting, sequence, shape, shape_more, sizes, slicing, softmax,

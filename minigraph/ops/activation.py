@@ -104,6 +104,8 @@ class ActivationParams:
 class Activated(Unary):
     """Base of the activations: `kind` names the function."""
 
+    pointwise = True
+
     def kind(self, p: Any) -> str:
         """The function's name."""
         raise NotImplementedError
@@ -182,6 +184,7 @@ class ActivationBackward(Derivative):
     """grad times the derivative, which each function computes from its output."""
 
     name = "_activation_backward"
+    pointwise = True
     Params = ActivationParams
     sample_params = tuple({"act_type": kind} for kind in FORWARD)
 

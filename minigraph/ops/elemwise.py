@@ -33,6 +33,8 @@ def divide(lhs: np.ndarray, rhs: np.ndarray, out: np.ndarray) -> None:
 class Sum(Binary):
     """Base of the ops that add two tensors of one shape."""
 
+    pointwise = True
+
     def apply(self, lhs: np.ndarray, rhs: np.ndarray, out: np.ndarray) -> None:
         np.add(lhs, rhs, out=out)
 
@@ -59,6 +61,7 @@ class Subtract(Binary):
     """lhs - rhs of equal shapes."""
 
     name = "elemwise_sub"
+    pointwise = True
     aliases = ("_minus", "_Minus", "_sub", "_Sub")
 
     def apply(self, lhs: np.ndarray, rhs: np.ndarray, out: np.ndarray) -> None:
@@ -74,6 +77,7 @@ class Multiply(Binary):
     """lhs * rhs of equal shapes."""
 
     name = "elemwise_mul"
+    pointwise = True
     aliases = ("_mul", "_Mul")
 
     def apply(self, lhs: np.ndarray, rhs: np.ndarray, out: np.ndarray) -> None:
@@ -90,6 +94,7 @@ class Divide(Binary):
     """lhs / rhs of equal shapes; integers are divided towards zero."""
 
     name = "elemwise_div"
+    pointwise = True
     aliases = ("_div", "_Div")
     low, high = 0.5, 1.5
 
@@ -229,6 +234,7 @@ class MultiplyCompare(Derivative2):
 class Extremum(Binary):
     """Base of _maximum and _minimum; a tie sends the gradient to lhs, as in MXNet."""
 
+    pointwise = True
     ufunc: ClassVar[np.ufunc]
     takes_lhs: ClassVar[str]
     takes_rhs: ClassVar[str]

@@ -78,6 +78,9 @@ class Op:
     Params: ClassVar[type] = NoParams
     recompute: ClassVar[str] = "costly"
     """How dear a second execution is to a policy: "cheap", "costly", or "never" (it must not run twice)."""
+    pointwise: ClassVar[bool] = False
+    """Whether each element of the one output is made of the elements at its place of inputs of its shape and dtype, by
+    a `compute` that takes any block of them, and in place over any input: such ops may be joined to a chain."""
     transfer: ClassVar[str | None] = None
     """For framework ops that move a value instead of computing: "out", "home", "release", "in" or "arrive"."""
 

@@ -1,7 +1,8 @@
 """Bases of the ops that work element by element, and the blocks that bound their scratch."""
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Entry, TensorType
 from .chunks import chunks
 from .op import Arrays, Op, Sample, Workspace
+from .registry import get_op
 
 BLOCK = 1 << 15
 """Elements of a block: 128 KiB of float32, so that blocks of operands and scratch stay in a core's cache."""
@@ -38,6 +40,31 @@ def blocks(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
         yield tuple(row[s] for row in rows)
 
 
+CHAIN = "_elementwise"
+"""The op that runs a program of elementwise ops (chain.py)."""
+MAX_INPUTS, MAX_STEPS = 8, 12
+"""The largest program: what a GPU's kernel keeps of it."""
+
+
+def joined(op: Op, p: Any, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
+    """An elementwise op, or a chain of such, and the elementwise consumer of its output as one chain."""
+    if not consumer.pointwise or not (op.pointwise or op.name == CHAIN):
+        return None
+    count, more = len(op.inputs(p)), len(consumer.inputs(q)) - 1
+    steps = json.loads(p.program) if op.name == CHAIN else [_step(op, p, range(count))]
+    if count + more > MAX_INPUTS or len(steps) >= MAX_STEPS:
+        return None
+    steps = [[name, [r + more * (r >= count) for r in reads], values] for name, reads, values in steps]
+    others = iter(range(count, count + more))
+    reads = [count + more + len(steps) - 1 if k == position else next(others) for k in range(more + 1)]
+    program = json.dumps([*steps, _step(consumer, q, reads)])
+    return CHAIN, get_op(CHAIN).Params(num_args=count + more, program=program)
+
+
+def _step(op: Op, p: Any, reads: Iterable[int]) -> list[Any]:
+    return [op.name, list(reads), {name: value for name, value in vars(p).items() if value is not None}]
+
+
 class Unary(Op):
     """output = f(data), element by element; a subclass gives `apply` and `backward`."""
 
@@ -49,6 +76,9 @@ class Unary(Op):
 
     def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
+
+    def absorb(self, p: Any, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
+        return joined(self, p, consumer, q, position)
 
     def split(self, p: Any) -> tuple[int, ...]:
         return (0,)
@@ -88,6 +118,9 @@ class Binary(Op):
 
     def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
         return ((0, 0), (1, 0))
+
+    def absorb(self, p: Any, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
+        return joined(self, p, consumer, q, position)
 
     def split(self, p: Any) -> tuple[int, ...]:
         return (0,)
@@ -137,6 +170,9 @@ class Derivative(Op):
 
     def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
         return ((0, 0), (1, 0))
+
+    def absorb(self, p: Any, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
+        return joined(self, p, consumer, q, position)
 
     def split(self, p: Any) -> tuple[int, ...]:
         return (0,)

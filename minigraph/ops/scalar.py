@@ -54,6 +54,7 @@ class PlusScalar(Scalar):
     """data + scalar."""
 
     name, aliases, ufunc = "_plus_scalar", ("_PlusScalar",), np.add
+    pointwise = True
 
     def backward(self, b: Builder, p: ScalarParams, data: Entry, out: Entry, grad: Entry) -> Entry:
         return grad
@@ -64,6 +65,7 @@ class MinusScalar(Scalar):
     """data - scalar."""
 
     name, aliases, ufunc = "_minus_scalar", ("_MinusScalar",), np.subtract
+    pointwise = True
 
     def backward(self, b: Builder, p: ScalarParams, data: Entry, out: Entry, grad: Entry) -> Entry:
         return grad
@@ -74,6 +76,7 @@ class ReverseMinusScalar(Scalar):
     """scalar - data."""
 
     name, aliases, ufunc, reverse = "_rminus_scalar", ("_RMinusScalar",), np.subtract, True
+    pointwise = True
 
     def backward(self, b: Builder, p: ScalarParams, data: Entry, out: Entry, grad: Entry) -> Entry:
         return only(b.node("negative", [grad]))
@@ -84,6 +87,7 @@ class MultiplyScalar(Scalar):
     """data * scalar."""
 
     name, aliases, ufunc = "_mul_scalar", ("_MulScalar",), np.multiply
+    pointwise = True
 
     def backward(self, b: Builder, p: ScalarParams, data: Entry, out: Entry, grad: Entry) -> Entry:
         return only(b.node("_mul_scalar", [grad], scalar=p.scalar))
@@ -94,6 +98,7 @@ class DivideScalar(Scalar):
     """data / scalar; integers are divided towards zero."""
 
     name, aliases = "_div_scalar", ("_DivScalar",)
+    pointwise = True
 
     def apply(self, p: ScalarParams, data: np.ndarray, out: np.ndarray) -> None:
         divide(data, constant(p, data), out)
@@ -107,6 +112,7 @@ class ReverseDivideScalar(Scalar):
     """scalar / data; integers are divided towards zero."""
 
     name, aliases = "_rdiv_scalar", ("_RDivScalar",)
+    pointwise = True
     low, high = 0.5, 1.5
 
     def apply(self, p: ScalarParams, data: np.ndarray, out: np.ndarray) -> None:
@@ -198,6 +204,7 @@ class MaximumScalar(Scalar):
     """The larger of data and scalar; a tie passes the gradient, as in MXNet."""
 
     name, aliases, ufunc = "_maximum_scalar", ("_MaximumScalar",), np.maximum
+    pointwise = True
     sample_params = ({"scalar": 0.1},)
 
     def backward(self, b: Builder, p: ScalarParams, data: Entry, out: Entry, grad: Entry) -> Entry:
@@ -210,6 +217,7 @@ class MinimumScalar(Scalar):
     """The smaller of data and scalar; a tie passes the gradient, as in MXNet."""
 
     name, aliases, ufunc = "_minimum_scalar", ("_MinimumScalar",), np.minimum
+    pointwise = True
     sample_params = ({"scalar": 0.1},)
 
     def backward(self, b: Builder, p: ScalarParams, data: Entry, out: Entry, grad: Entry) -> Entry:

@@ -25,6 +25,7 @@ class Exp(FromUfunc):
     """e to the power data."""
 
     name, ufunc = "exp", np.exp
+    pointwise = True
 
     def backward(self, b: Builder, p: Any, data: Entry, out: Entry, grad: Entry) -> Entry:
         return only(b.node("elemwise_mul", [grad, out]))
@@ -35,6 +36,7 @@ class Log(FromUfunc):
     """The natural logarithm; -inf at 0 and NaN below."""
 
     name, ufunc = "log", np.log
+    pointwise = True
     low, high = 0.5, 2.0
 
     def backward(self, b: Builder, p: Any, data: Entry, out: Entry, grad: Entry) -> Entry:
@@ -46,6 +48,7 @@ class Sqrt(FromUfunc):
     """The square root; NaN below 0."""
 
     name, ufunc = "sqrt", np.sqrt
+    pointwise = True
     low, high = 0.5, 2.0
 
     def backward(self, b: Builder, p: Any, data: Entry, out: Entry, grad: Entry) -> Entry:
@@ -57,6 +60,7 @@ class SqrtBackward(Derivative):
     """grad * 0.5 / out."""
 
     name = "_sqrt_backward"
+    pointwise = True
 
     def derivative(self, p: Any, saved: np.ndarray, out: np.ndarray, *extra: np.ndarray) -> None:
         np.divide(0.5, saved, out=out)
@@ -67,6 +71,7 @@ class Square(FromUfunc):
     """data * data."""
 
     name, ufunc = "square", np.square
+    pointwise = True
 
     def backward(self, b: Builder, p: Any, data: Entry, out: Entry, grad: Entry) -> Entry:
         return only(b.node("_square_backward", [grad, data]))
@@ -77,6 +82,7 @@ class SquareBackward(Derivative):
     """grad * 2 * data."""
 
     name = "_square_backward"
+    pointwise = True
 
     def derivative(self, p: Any, saved: np.ndarray, out: np.ndarray, *extra: np.ndarray) -> None:
         np.add(saved, saved, out=out)
@@ -87,6 +93,7 @@ class Abs(FromUfunc):
     """The absolute value; the gradient at 0 is 0."""
 
     name, ufunc = "abs", np.absolute
+    pointwise = True
     low, high = 0.1, 1.0
 
     def backward(self, b: Builder, p: Any, data: Entry, out: Entry, grad: Entry) -> Entry:
@@ -98,6 +105,7 @@ class AbsBackward(Derivative):
     """grad * sign(data)."""
 
     name = "_abs_backward"
+    pointwise = True
     low, high = -1.0, 1.0
 
     def derivative(self, p: Any, saved: np.ndarray, out: np.ndarray, *extra: np.ndarray) -> None:
@@ -109,6 +117,7 @@ class Negative(FromUfunc):
     """-data."""
 
     name, ufunc = "negative", np.negative
+    pointwise = True
 
     def backward(self, b: Builder, p: Any, data: Entry, out: Entry, grad: Entry) -> Entry:
         return only(b.node("negative", [grad]))
@@ -119,6 +128,7 @@ class Reciprocal(FromUfunc):
     """1 / data."""
 
     name, ufunc = "reciprocal", np.reciprocal
+    pointwise = True
     low, high = 0.5, 2.0
 
     def backward(self, b: Builder, p: Any, data: Entry, out: Entry, grad: Entry) -> Entry:
@@ -130,6 +140,7 @@ class ReciprocalBackward(Derivative):
     """-grad * out * out."""
 
     name = "_reciprocal_backward"
+    pointwise = True
 
     def derivative(self, p: Any, saved: np.ndarray, out: np.ndarray, *extra: np.ndarray) -> None:
         np.square(saved, out=out)
@@ -141,4 +152,5 @@ class Sign(FromUfunc):
     """-1, 0 or 1; no gradient."""
 
     name, ufunc = "sign", np.sign
+    pointwise = True
     smooth = False

@@ -64,8 +64,9 @@ AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]
 LayoutChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Layouts]]
 """Combinations of operand layouts that a device takes for an op, best first, from op, params, and plain types; all of
 them plain is always one."""
-FusionChoices = Callable[[str, Any], bool]
-"""Whether a device has a form of its own for an op that does what two did, from its name and params."""
+FusionChoices = Callable[[str, str, Any], bool]
+"""Whether a device takes an op that does what two did: from the name of the op that takes over the other, and name and
+params of the one that does both."""
 
 
 class Updater(Protocol):

@@ -1,12 +1,14 @@
 """fuse: an operator takes over what the only reader of its output does, where it can: one pass over memory for two.
 
 Which ones go together the operators say (`Op.absorb`); here is decided where that neither moves nor keeps bytes longer
-than before. What is fused in forward is differentiated as one, so the pass runs before the gradient is added; `fuse
-backward` is the same for the nodes that the gradient has added.
+than before. What is fused in forward is differentiated as one, so the pass runs before the gradient is added. `fuse
+backward` runs after it: over the nodes that it has added, and for what has no gradient of its own, which may only join
+values that backward does not read.
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..base import Entry
 from ..graph.graph import FORWARD, Graph
@@ -22,7 +24,7 @@ def fuse(state: Compilation) -> None:
 
 
 def fuse_backward(state: Compilation) -> None:
-    """Rewrite the parts of `graph` that were added to forward."""
+    """Rewrite `graph` once its gradient is there."""
     _rewrite(state, backward=True)
 
 
@@ -41,6 +43,7 @@ class _Fuser:
         assert state.graph is not None
         self.graph: Graph = state.graph
         self.accepts = state.request.fuses
+        self.differentiated = state.request.program != "eval"
         self.backward = backward
         graph = self.graph
         self.members: list[Member | None] = [
@@ -57,7 +60,7 @@ class _Fuser:
         """Fuse what can be, in order; return whether anything was."""
         changed = False
         for i, op in enumerate(self.graph.op):
-            if op is not None and (self.graph.phase[i] != FORWARD) == self.backward:
+            if op is not None and (self.backward or self.graph.phase[i] == FORWARD):
                 changed |= self._into_producer(i, op)
         return changed
 
@@ -80,9 +83,10 @@ class _Fuser:
                 or graph.phase[j] != graph.phase[i]:
             return False
         found = member.op.absorb(member.params, op, graph.params[i], position)
+        if found is not None and not self._may_be(member.op.name, *found):
+            found = None
         others = [e for k, e in enumerate(graph.inputs[i]) if k != position]
-        if found is None or not self._may_wait(j, entry, others) or not self._keeps_sums(j, i, others) \
-                or (self.accepts is not None and not self.accepts(*found)):
+        if found is None or not self._may_wait(j, entry, others) or not self._keeps_sums(j, i, others):
             return False
         out = graph.first[i]
         self.members[j] = Member(get_op(found[0]), found[1], f"{member.name}+{graph.name[i]}",
@@ -90,6 +94,13 @@ class _Fuser:
         self.members[i] = None
         self.maker[out], self.last[j] = j, i
         return True
+
+    def _may_be(self, before: str, name: str, params: Any) -> bool:
+        """Whether op `before` may become one that does more: one that has a gradient, if that is still to come, and in
+        a form that the device has."""
+        if not self.backward and self.differentiated and type(get_op(name)).gradient is Op.gradient:
+            return False
+        return self.accepts is None or self.accepts(before, name, params)
 
     def _read_only_by(self, entry: Entry, i: int) -> bool:
         return self.readers[entry] == [i] and self.graph.inputs[i].count(entry) == 1 and entry not in self.kept

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from minigraph.ops.chain import steps_of
+
 Oracle = Callable[..., Sequence[Tensor]]
 ORACLES: dict[str, Oracle] = {}
 """Training form by operator name."""
@@ -296,6 +298,21 @@ def batch_norm_inference(p: Any, x: Tensor, gamma: Tensor, beta: Tensor, mean: T
     scale = torch.ones_like(gamma) if p.fix_gamma else gamma
     out = F.batch_norm(x.movedim(p.axis, 1), mean.detach(), var.detach(), scale, beta, False, 0.0, p.eps)
     return [followed(p, out.movedim(1, p.axis), addend)]
+
+
+@oracle("_elementwise")
+def elementwise(p: Any, *ins: Tensor) -> list[Tensor]:
+    registers = list(ins)
+    for step in steps_of(p.program):
+        registers.append(ORACLES[step.op.name](step.params, *(registers[r] for r in step.inputs))[0])
+    return registers[-1:]
+
+
+@oracle("_activation_backward")
+def activation_backward(p: Any, grad: Tensor, out: Tensor) -> list[Tensor]:
+    slopes = {"relu": (out > 0).to(out.dtype), "sigmoid": out * (1 - out), "tanh": 1 - out ** 2,
+              "softrelu": -torch.expm1(-out), "softsign": (1 - out.abs()) ** 2}
+    return [grad * slopes[p.act_type]]
 
 
 @oracle("_to_blocked")

@@ -13,6 +13,7 @@ from minigraph.explain import explain
 from minigraph.graph import Graph, GraphBuilder
 from minigraph.graph.reorder import Member, assemble
 from minigraph.networks import load_network
+from minigraph.ops.chain import steps_of
 from minigraph.passes.compilation import Compilation
 from minigraph.passes.pipeline import run_passes
 from minigraph.planning import plan, prepare
@@ -132,7 +133,7 @@ def test_fusion_can_be_switched_off():
 
 def test_a_device_may_refuse_a_form():
     prepared = prepare(loss(relu(norm(conv(var("data"), "c"), "bn"))), SMALL, program="train")
-    request = replace(prepared.request, fuses=lambda name, params: params.act_type != "relu")
+    request = replace(prepared.request, fuses=lambda before, name, params: params.act_type != "relu")
     assert "Activation" in ops(run_passes(prepared.graph, request, prepared.layout))
 
 
@@ -213,3 +214,51 @@ def test_a_recomputed_normalisation_reads_the_statistics_of_the_first_one():
     whole = compiled(loss(body), memory="sublinear", fuse=False).plan.instructions
     again = [whole.op[i] for i, name in enumerate(whole.name) if "batchnorm_train/again" in name]
     assert again and set(again) == {"_batchnorm_apply"}
+
+
+def chains_of(state: Compilation) -> list[list[str]]:
+    """The ops of each chain that runs."""
+    code = state.plan.instructions
+    return [[step.op.name for step in steps_of(code.params[i].program)]
+            for i in range(len(state.plan)) if code.op[i] == "_elementwise"]
+
+
+def test_elementwise_ops_in_a_row_become_one_op():
+    a, b, c = var("data"), var("b"), var("c")
+    symbol = mx.sym.sqrt(a * b + c) * 0.5
+    state = compiled(symbol, "eval", {"data": (40, 500)})
+    assert ops(state) == ["_elementwise"] and len(state.plan.instructions.reads[0]) == 3
+    assert chains_of(state) == [["elemwise_mul", "elemwise_add", "sqrt", "_mul_scalar"]]
+
+
+def test_what_backward_reads_is_not_joined():
+    symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.negative(mx.sym.exp(mx.sym.tanh(var("data") * 2.0)))))
+    forward, backward = chains_of(compiled(symbol, "train", {"data": (4, 5)}, inputs=[]))
+    assert forward == ["_mul_scalar", "tanh"]       # its output and exp's are read again
+    assert backward == ["negative", "elemwise_mul", "_activation_backward", "_mul_scalar"]
+
+
+def test_a_chain_does_not_wait_for_an_operand_while_two_of_its_own_are_held():
+    """(a + b) is smaller than a and b, so it is not put off until c is there."""
+    pool = mx.sym.Pooling(var("data"), kernel=(3, 3), pad=(1, 1), pool_type="max")
+    a, b = mx.sym.Pooling(pool, kernel=(3, 3), pad=(1, 1), pool_type="avg"), mx.sym.sort(pool)
+    total = (a + b) + mx.sym.sort(mx.sym.transpose(pool, axes=(0, 1, 3, 2)))
+    apart, fused = (compiled(total, "eval", fuse=f) for f in (False, True))
+    assert fused.transient_bytes <= apart.transient_bytes
+
+
+@pytest.mark.parametrize("size", [1, 100, 8192, 8193, 40000])
+def test_a_chain_has_the_bits_of_its_ops_alone_at_any_size(size):
+    a, b = mx.sym.Variable("a"), mx.sym.Variable("b")
+    symbol = mx.sym.softsign(mx.sym.tanh(a * b) / (mx.sym.sigmoid(a) + 2.0)) - mx.sym.square(b)
+    found = {}
+    for fuse in (False, True):
+        executor = symbol.simple_bind(mx.cpu(), grad_req="write", fuse=fuse, poison=True, a=(size,), b=(size,))
+        rng = np.random.default_rng(2)
+        for array in executor.arg_arrays:
+            array[:] = rng.standard_normal(size)
+        outs = [executor.forward(is_train=True)[0].asnumpy()]
+        executor.backward(np.ones(size, np.float32))
+        found[fuse] = [a.tobytes() for a in (*outs, *(g.asnumpy() for g in executor.grad_arrays))]
+        found[fuse].append(executor.forward()[0].asnumpy().tobytes())
+    assert found[True] == found[False]

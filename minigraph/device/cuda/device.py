@@ -56,9 +56,9 @@ class CudaDevice:
 
     layouts = None
 
-    def fuses(self, name: str, params: Any) -> bool:
+    def fuses(self, before: str, name: str, params: Any) -> bool:
         """Whether an op that does what two did has kernels."""
-        return name in implemented()
+        return name in implemented() and kernel_op(name).takes(params)
 
     def memory(self) -> CudaMemory:
         """Empty arenas for a new group of programs."""

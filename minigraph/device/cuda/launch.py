@@ -50,6 +50,10 @@ class Launch:
 class KernelOp:
     """The CUDA form of one op."""
 
+    def takes(self, p: Any) -> bool:
+        """Whether there are kernels for these params."""
+        return True
+
     def algorithm(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Algorithm:
         """The way that the launches compute the op, with its workspace bytes."""
         return Algorithm("kernel")

@@ -135,10 +135,10 @@ def _matches(offer: Layouts, ins: Types, outs: Types, unread: Sequence[int]) -> 
             and tuple(t.layout for t in outs) == offer.outs)
 
 
-def fuses(name: str, params: Any) -> bool:
-    """Whether an op that does what two did has kernels, or neither of the two had."""
+def fuses(before: str, name: str, params: Any) -> bool:
+    """Whether an op that does what `before` and its reader did has kernels, or `before` has none either."""
     native = native_op(name)
-    return native is None or native.fuses(params)
+    return native_op(before) is None if native is None else native.fuses(params)
 
 
 def is_float32(*types: TensorType) -> bool:
