@@ -120,8 +120,15 @@ class _Fuser:
         of their order, and to a sum of two terms that makes no difference."""
         member = self.members[j]
         assert member is not None
-        several = [self.readers[e] for e in (*member.inputs, *others) if len(self.readers[e]) > 2]
-        return self.backward or not any(j < r < i for readers in several for r in readers)
+        terms = [[r for r in self.readers[e] if self._reads(r, e)] for e in (*member.inputs, *others)]
+        return self.backward or not any(j < r < i for readers in terms if len(readers) > 2 for r in readers)
+
+    def _reads(self, node: int, entry: Entry) -> bool:
+        """Whether a node reads more than the shape of an entry."""
+        op = self.graph.op[node]
+        assert op is not None
+        unread = op.unread(self.graph.params[node])
+        return any(e == entry and k not in unread for k, e in enumerate(self.graph.inputs[node]))
 
     def _dies_at(self, entry: Entry, j: int) -> bool:
         graph = self.graph

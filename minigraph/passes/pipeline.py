@@ -21,6 +21,7 @@ from .lower import lower
 from .pack import assign_offsets
 from .schedule import schedule
 from .share import share
+from .unify import unify
 from .workspace import choose_workspaces
 
 
@@ -36,6 +37,7 @@ PASSES = (
     Pass("fuse", ("graph",), (), fuse, rewrites=True),
     Pass("gradient", ("graph",), (), gradient, rewrites=True),
     Pass("prune", ("graph",), (), prune, rewrites=True),
+    Pass("unify", ("graph",), (), unify, rewrites=True),
     Pass("fuse backward", ("graph",), (), fuse_backward, rewrites=True),
     Pass("layout", ("graph",), (), choose_layouts, rewrites=True),
     Pass("schedule", ("graph",), ("schedule", "backward_start", "naive_bytes"), schedule),
