@@ -2,7 +2,7 @@
 simulator and verifier see nothing else of a policy."""
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..base import Entry
@@ -57,7 +57,8 @@ class Recomputation:
     """
 
     def __init__(self, graph: Graph, order: Sequence[int], backward_start: int, recompute: Collection[Entry],
-                 checkpoints: Sequence[tuple[int, frozenset[Entry]]] = ()) -> None:
+                 checkpoints: Sequence[tuple[int, frozenset[Entry]]] = (),
+                 reads: Mapping[int, Sequence[Entry]] | None = None) -> None:
         self.graph = graph
         self.order = order
         self.backward_start = backward_start
@@ -65,30 +66,36 @@ class Recomputation:
         self.checkpoints = checkpoints
         kept = {entry for level, entries in checkpoints if level == 0 for entry in entries}
         self.recompute = frozenset(recompute) - kept - replayed(graph, recompute)
+        self.reads = {node: read_roots(graph, node) for node in order} if reads is None else reads
         self.dropped: set[Entry] = set()
         self.steps: list[tuple[str, int]] = []
-        self.before = self._checkpoints_before()
+        self.before = self._checkpoints_before() if self.depth else {}
         self.position = 0
         """The position in `order` that the schedule has come to."""
 
     def schedule(self) -> Schedule:
         """The schedule."""
         last = self._last_forward_use()
+        steps, dropped, reads = self.steps, self.dropped, self.reads
         for t, node in enumerate(self.order):
             self.position = t
-            if t >= self.backward_start:
-                self._provide(read_roots(self.graph, node))
-            self.steps.append((RUN, node))
+            if t >= self.backward_start and not dropped.isdisjoint(reads[node]):
+                self._provide(reads[node])
+            steps.append((RUN, node))
             for entry in last.get(t, ()):
                 self._drop(entry)
-        return Schedule(tuple(self.steps))
+        return Schedule(tuple(steps))
 
     def _last_forward_use(self) -> dict[int, list[Entry]]:
         """The entries to drop by the position of their last reader in forward, or of their own node."""
         last: dict[Entry, int] = {}
+        recompute, reads, entries = self.recompute, self.reads, self.graph.entries
         for t, node in enumerate(self.order[:self.backward_start]):
-            for entry in (*read_roots(self.graph, node), *self.graph.entries(node)):
-                if entry in self.recompute:
+            for entry in reads[node]:
+                if entry in recompute:
+                    last[entry] = t
+            for entry in entries(node):
+                if entry in recompute:
                     last[entry] = t
         result: dict[int, list[Entry]] = {}
         for entry, t in last.items():
@@ -142,7 +149,7 @@ class Recomputation:
                 stack.pop()
                 continue
             node = graph.node_of[entry]
-            missing = [e for e in read_roots(graph, node) if e in self.dropped]
+            missing = [e for e in self.reads[node] if e in self.dropped]
             if missing:
                 stack.extend(missing)
                 continue

@@ -39,4 +39,5 @@ def drop_before(problem: Problem, cuts: Sequence[Cut], placed: Placed, keep_from
     recompute = (early & problem.droppable) - set(keep)
     if not recompute:
         return from_order(problem.order)
-    return Recomputation(problem.graph, problem.order, problem.backward_start, recompute, placed).schedule()
+    return Recomputation(problem.graph, problem.order, problem.backward_start, recompute, placed,
+                         problem.reads).schedule()

@@ -4,7 +4,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...base import Entry
-from ..schedule import read_roots
 from .problem import Problem
 
 
@@ -41,12 +40,12 @@ def crossing_values(problem: Problem) -> list[tuple[Entry, ...]]:
     """For each forward position the droppable values made at or before it that a later forward node reads."""
     last: dict[Entry, int] = {}
     for t, node in enumerate(problem.forward):
-        for entry in read_roots(problem.graph, node):
+        for entry in problem.reads[node]:
             last[entry] = t
     alive: dict[Entry, None] = {}
     result = []
     for t, node in enumerate(problem.forward):
-        for entry in read_roots(problem.graph, node):
+        for entry in problem.reads[node]:
             if last[entry] == t:
                 alive.pop(entry, None)
         for entry in problem.graph.entries(node):

@@ -5,8 +5,8 @@ surprise when the evaluator judges them.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,15 @@ from ...base import Entry, align
 from ...graph.graph import FORWARD, Graph
 from ...ops.op import only_moves
 from ..machine import Machine
-from ..schedule import IN, OUT, RUN, Schedule, read_roots, root_of
+from ..schedule import DROP, IN, OUT, RUN, Schedule, read_roots, root_of
 from .problem import Evaluation
 
 END = 1 << 60
+_NONE: dict[Entry, int] = {}
+Steps = Sequence[tuple[str, int]]
 
 
-@dataclass(frozen=True)
-class _Node:
+class _Node(NamedTuple):
     """What counting needs of a node: what it reads, (input, output) pairs it may share in place, what it makes, and if
     it only moves a value into a persistent buffer, that value and the buffer's variable."""
 
@@ -55,68 +56,68 @@ class QuickCount:
 
     def evaluate(self, schedule: Schedule) -> Evaluation:
         """Peak transient bytes, modelled seconds with the stalls for copies, and peak host bytes but for homes."""
-        peak_bytes = int(self.live_bytes(schedule).max(initial=0))
-        return Evaluation(peak_bytes, self._seconds(schedule), self._host_bytes(schedule))
+        order = [node for kind, node in schedule.steps if kind == RUN]
+        if not schedule.away and all(kind in (RUN, DROP) for kind, _ in schedule.steps):
+            live = self._live_bytes([(RUN, node) for node in order], schedule.away)
+            return Evaluation(int(live.max(initial=0)), sum(map(self.seconds.__getitem__, order)))
+        return Evaluation(int(self.live_bytes(schedule).max(initial=0)), self._seconds(schedule),
+                          self._host_bytes(schedule))
 
     def live_bytes(self, schedule: Schedule) -> NDArray[np.int64]:
         """Live transient bytes at each step, with its workspace."""
-        last, nodes, size = self._last_uses(schedule), self.nodes, self.size
-        next_value = len(self.inputs)
-        storage = [-1] * self.entries
-        born: list[int] = []
-        until: list[int] = []
-        sizes: list[int] = []
+        return self._live_bytes(schedule.steps, schedule.away)
+
+    def _live_bytes(self, steps: Steps, away: Collection[Entry]) -> NDArray[np.int64]:
+        last, nodes, size = self._last_uses(steps, away), self.nodes, self.size
+        inputs = len(self.inputs)
+        storage, made = [-1] * self.entries, iter(last[inputs:])
+        for k, entry in enumerate(self.inputs):
+            storage[entry] = k
+        born, until, sizes = [0] * inputs, [max(end, 0) for end in last[:inputs]], [size[e] for e in self.inputs]
         scratch: list[tuple[int, int]] = []
-
-        def new(entry: Entry, t: int, end: int) -> None:
-            storage[entry] = len(born)
-            born.append(t)
-            until.append(end if end > t else t)
-            sizes.append(size[entry])
-
-        for entry, end in zip(self.inputs, last, strict=False):
-            new(entry, 0, end)
-        backward_start = self._backward_start(schedule)
-        for t, (kind, operand) in enumerate(schedule.steps):
-            if kind == IN:
-                new(operand, t, last[next_value])
-                next_value += 1
-            if kind != RUN:
+        backward_start = self._backward_start(steps)
+        for t, (kind, operand) in enumerate(steps):
+            if kind == RUN:
+                _, pairs, outs, scratch_bytes, moves, _ = nodes[operand]
+                if moves is not None and moves[1] not in away:
+                    s = storage[moves[0]]
+                    if s >= inputs and born[s] >= backward_start and until[s] != END:
+                        sizes[s] = 0  # computed where it is to lie
+                taken: dict[Entry, int] = {}
+                for source, out in pairs:
+                    s = storage[source]
+                    if s >= 0 and until[s] == t and out not in taken and sizes[s] == size[out] \
+                            and s not in taken.values():
+                        taken[out] = s
+                if scratch_bytes:
+                    scratch.append((t, scratch_bytes))
+            elif kind == IN:
+                outs, taken = (operand,), _NONE
+            else:
                 continue
-            node = nodes[operand]
-            if node.moves is not None and node.moves[1] not in schedule.away:
-                s = storage[node.moves[0]]
-                if s >= len(self.inputs) and born[s] >= backward_start and until[s] != END:
-                    sizes[s] = 0  # computed where it is to lie
-            taken: dict[Entry, int] = {}
-            for source, out in node.pairs:
-                s = storage[source]
-                if s >= 0 and until[s] == t and out not in taken and sizes[s] == size[out] \
-                        and s not in taken.values():
-                    taken[out] = s
-            for out in node.outs:
-                end = last[next_value]
-                next_value += 1
+            for out in outs:
+                end = next(made)
                 if out in taken:
-                    storage[out] = taken[out]
-                    until[taken[out]] = max(end, t)
+                    s = storage[out] = taken[out]
+                    until[s] = end if end > t else t
                 elif size[out]:
-                    new(out, t, end)
-            if node.scratch_bytes:
-                scratch.append((t, node.scratch_bytes))
-        return _live(born, until, sizes, scratch, len(schedule))
+                    storage[out] = len(born)
+                    born.append(t)
+                    until.append(end if end > t else t)
+                    sizes.append(size[out])
+        return _live(born, until, sizes, scratch, len(steps))
 
-    def _backward_start(self, schedule: Schedule) -> int:
+    def _backward_start(self, steps: Steps) -> int:
         """The first step at which a node runs again, or one of backward."""
         ran = bytearray(len(self.nodes))
-        for t, (kind, node) in enumerate(schedule.steps):
+        for t, (kind, node) in enumerate(steps):
             if kind == RUN:
                 if ran[node] or not self.nodes[node].is_forward:
                     return t
                 ran[node] = 1
-        return len(schedule)
+        return len(steps)
 
-    def _last_uses(self, schedule: Schedule) -> list[int]:
+    def _last_uses(self, steps: Steps, away: Collection[Entry]) -> list[int]:
         """For the inputs, and then for each value in the order in which it is made, the last step that needs it."""
         nodes = self.nodes
         latest = [-1] * self.entries
@@ -126,17 +127,17 @@ class QuickCount:
         ends = [k for k, e in enumerate(self.inputs) if e in self.outputs]
         leaving: set[Entry] = set()
         unseen = set(self.outputs)
-        for t, (kind, operand) in enumerate(schedule.steps):
+        for t, (kind, operand) in enumerate(steps):
             if kind == RUN:
-                node = nodes[operand]
-                for entry in node.reads:
+                reads, _, outs, _, moves, _ = nodes[operand]
+                for entry in reads:
                     k = latest[entry]
                     if k >= 0:
                         last[k] = t
-                if node.moves is not None and node.moves[1] in schedule.away:
-                    latest[node.moves[1]] = latest[node.moves[0]]
-                    leaving.add(node.moves[1])
-                for out in node.outs:
+                if moves is not None and moves[1] in away:
+                    latest[moves[1]] = latest[moves[0]]
+                    leaving.add(moves[1])
+                for out in outs:
                     latest[out] = len(last)
                     last.append(t)
                     if out in unseen:
@@ -161,27 +162,30 @@ class QuickCount:
         compute = leaving = arriving = 0.0
         left: dict[Entry, float] = {}
         there: dict[Entry, float] = {}
-        machine, space, size, seconds = self.machine, self.swap_space, self.size, self.seconds
+        nodes, seconds, away = self.nodes, self.seconds, schedule.away
         for kind, operand in schedule.steps:
             if kind == RUN:
-                node = self.nodes[operand]
                 if there:
-                    for entry in node.reads:
+                    for entry in nodes[operand].reads:
                         if entry in there:
                             compute = max(compute, there.pop(entry))
                 compute += seconds[operand]
-                if node.moves is not None and node.moves[1] in schedule.away:
-                    leaving = max(leaving, compute) + machine.copy_out_seconds(size[node.moves[1]], space)
-                    left[node.moves[1]] = leaving
+                moves = nodes[operand].moves
+                if moves is not None and moves[1] in away:
+                    left[moves[1]] = leaving = max(leaving, compute) + self._out_seconds(moves[1])
             elif kind == OUT:
-                leaving = max(leaving, compute) + machine.copy_out_seconds(size[operand], space)
-                left[operand] = leaving
+                left[operand] = leaving = max(leaving, compute) + self._out_seconds(operand)
             elif kind == IN:
-                arriving = max(arriving, compute) + machine.copy_in_seconds(size[operand], space)
-                there[operand] = arriving
+                there[operand] = arriving = max(arriving, compute) + self._in_seconds(operand)
             elif operand in left:
                 compute = max(compute, left.pop(operand))
         return compute
+
+    def _out_seconds(self, entry: Entry) -> float:
+        return self.machine.copy_out_seconds(self.size[entry], self.swap_space)
+
+    def _in_seconds(self, entry: Entry) -> float:
+        return self.machine.copy_in_seconds(self.size[entry], self.swap_space)
 
     def _host_bytes(self, schedule: Schedule) -> int:
         """The most bytes that are away at one step but for homes, counting each from its way out until a reader has

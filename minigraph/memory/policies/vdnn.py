@@ -8,7 +8,7 @@ two layers, such as the last one's output, would only be under way, and stays. T
 from __future__ import annotations
 
 from ...base import Entry
-from ..schedule import Schedule, from_order, read_roots
+from ..schedule import Schedule, from_order
 from .problem import Candidate, Problem, judge
 from .swapping import absences, with_swaps
 
@@ -43,4 +43,4 @@ def _offloaded(problem: Problem, entries: set[Entry]) -> list[Schedule]:
 def _read_by_costly(problem: Problem) -> set[Entry]:
     graph = problem.graph
     return {entry for node in problem.forward if graph.op[node].recompute == "costly"  # type: ignore[union-attr]
-            for entry in read_roots(graph, node)}
+            for entry in problem.reads[node]}
