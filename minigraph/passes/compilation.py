@@ -183,17 +183,24 @@ class Compilation:
     recompute_flops: float = 0.0
     plan: Plan | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    tried: Compilation | None = None
+    """The compilation in which the passes that carry the chosen schedule out have run, to choose it."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One stage: `requires` and `provides` are fields of Compilation. `rewrites` says that it replaces the graph."""
+    """One stage: `requires` and `provides` are fields of Compilation. `rewrites` says that it replaces the graph.
+
+    `changes` are further fields that it sets, of a pass that judging a schedule runs, too: what it came to there is
+    taken over.
+    """
 
     name: str
     requires: tuple[str, ...]
     provides: tuple[str, ...]
     run: Callable[[Compilation], None]
     rewrites: bool = False
+    changes: tuple[str, ...] = ()
 
 
 def head_gradient_name(output: str) -> str:

@@ -32,7 +32,7 @@ def fastest_within(state: Compilation, candidates: Sequence[Candidate]) -> Sched
     budget = request.budget_bytes
     if budget is None:
         for candidate in sorted(candidates, key=lambda c: (c.peak_bytes, c.seconds)):
-            if not candidate.host_bytes or packed_bytes(state, candidate.schedule) < NEVER:
+            if not candidate.host_bytes or _needed_bytes(state, candidate) < NEVER:
                 return candidate.schedule
         raise no_host_room(state, candidates)
     least: tuple[int, Schedule] | None = None
@@ -54,8 +54,13 @@ def fastest_within(state: Compilation, candidates: Sequence[Candidate]) -> Sched
 
 def _needed_bytes(state: Compilation, candidate: Candidate) -> int:
     """The least budget under which a candidate is taken: what it is packed to, or its quick count where that is more,
-    by which it is passed over. So what is named as the least budget is always accepted."""
-    return max(candidate.peak_bytes, packed_bytes(state, candidate.schedule))
+    by which it is passed over. So what is named as the least budget is always accepted. What the passes came to is
+    kept in `state.tried`, so that they need not run again on the one that is taken, the last one judged."""
+    trial = state.tried = _carried_out(state, candidate.schedule)
+    assert trial.transient_bytes is not None
+    if trial.host_bytes + trial.home_bytes > allowed_host_bytes(state):
+        return NEVER
+    return max(candidate.peak_bytes, trial.persistent_bytes + trial.transient_bytes)
 
 
 def no_host_room(state: Compilation, candidates: Sequence[Candidate]) -> MXNetError:
@@ -102,17 +107,9 @@ def allowed_host_bytes(state: Compilation) -> int:
     return max(state.request.host_budget_bytes, state.home_bytes)
 
 
-def packed_bytes(state: Compilation, schedule: Schedule) -> int:
-    """Bytes of both arenas that a schedule comes to; more than any budget where the host's does not suffice."""
-    trial = _carried_out(state, schedule)
-    assert trial.transient_bytes is not None
-    fits = trial.host_bytes + trial.home_bytes <= allowed_host_bytes(state)
-    return trial.persistent_bytes + trial.transient_bytes if fits else NEVER
-
-
 def _carried_out(state: Compilation, schedule: Schedule) -> Compilation:
     """A copy of the compilation in which the passes up to packing have carried a schedule out."""
-    trial = replace(state, schedule=schedule, seconds={})
+    trial = replace(state, schedule=schedule, seconds={}, tried=None)
     apply_schedule(trial)
     share(trial)
     choose_workspaces(trial)

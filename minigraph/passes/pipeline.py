@@ -41,11 +41,14 @@ PASSES = (
     Pass("fuse backward", ("graph",), (), fuse_backward, rewrites=True),
     Pass("layout", ("graph",), (), choose_layouts, rewrites=True),
     Pass("schedule", ("graph",), ("schedule", "backward_start", "naive_bytes"), schedule),
-    Pass("apply schedule", ("graph", "schedule"), (), apply_schedule, rewrites=True),
-    Pass("share", ("graph", "schedule", "backward_start"), ("sharing",), share),
-    Pass("workspace", ("graph", "schedule"), ("algorithms",), choose_workspaces),
+    Pass("apply schedule", ("graph", "schedule"), (), apply_schedule, rewrites=True,
+         changes=("graph", "schedule", "backward_start", "away", "persistent_bytes", "home_bytes")),
+    Pass("share", ("graph", "schedule", "backward_start"), ("sharing",), share, changes=("sharing",)),
+    Pass("workspace", ("graph", "schedule"), ("algorithms",), choose_workspaces, changes=("algorithms",)),
     Pass("pack", ("graph", "schedule", "sharing", "algorithms"),
-         ("offsets", "workspace_offsets", "transient_bytes", "lower_bound_bytes"), assign_offsets),
+         ("offsets", "workspace_offsets", "transient_bytes", "lower_bound_bytes"), assign_offsets,
+         changes=("offsets", "workspace_offsets", "transient_bytes", "lower_bound_bytes", "host_bytes",
+                  "swapped_bytes", "packing")),
     Pass("lower", ("graph", "schedule", "sharing", "algorithms", "offsets", "workspace_offsets"), ("plan",), lower),
     Pass("verify", ("plan",), (), _verify),
 )
@@ -80,7 +83,11 @@ def run_pass(stage: Pass, state: Compilation) -> None:
             provider = next((p.name for p in PASSES if name in p.provides), "no pass")
             raise MXNetError(f"pass `{stage.name}` requires `{name}`, which {provider} provides; run it before")
     start = time.perf_counter()
-    stage.run(state)
+    if state.tried is not None and stage.changes:
+        for name in stage.changes:
+            setattr(state, name, getattr(state.tried, name))
+    else:
+        stage.run(state)
     state.seconds[stage.name] = time.perf_counter() - start
     if stage.rewrites and state.request.verify:
         assert state.graph is not None

@@ -3,6 +3,7 @@ takes the fastest that fits; so a larger budget is never slower, and a smaller o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from ...base import Entry
 from ..schedule import Schedule, from_order
@@ -12,17 +13,26 @@ from .problem import Candidate, Problem, judge
 from .search import candidates
 from .swapping import absences, with_swaps
 
-STRETCHES = (4, 8, 16, 32, 64, 128)
-"""Numbers of stretches that are tried in one level, each over several shares of the forward part."""
-SHARES = (0.25, 0.5, 0.75, 1.0)
-"""Shares of the forward part that are dropped; the rest is kept whole."""
-NESTED_STRETCHES = (3, 4, 6, 8, 12)
-"""Numbers of first-level stretches that are tried in nested levels."""
-BRANCHING = (3, 4)
-"""Into how many stretches each further level divides one of the level before."""
-LEVELS = (2, 3, 4)
-LEADS = (4, 32, None)
-"""Steps before its reader at which a swapped value may begin to come back."""
+
+@dataclass(frozen=True)
+class Grid:
+    """What is tried. `stretches` of one level are each tried over several `shares` of the forward part: so much of it
+    is dropped, and the rest is kept whole. In nested `levels` the first has `nested_stretches`, and each further one
+    divides those of the level before into `branching` parts. A swapped value begins to come back at most `leads` steps
+    before its reader."""
+
+    stretches: tuple[int, ...]
+    shares: tuple[float, ...]
+    nested_stretches: tuple[int, ...]
+    branching: tuple[int, ...]
+    levels: tuple[int, ...]
+    leads: tuple[int | None, ...]
+
+
+FINE = Grid((4, 8, 16, 32, 64, 128), (0.25, 0.5, 0.75, 1.0), (3, 4, 6, 8, 12), (3, 4), (2, 3, 4), (4, 32, None))
+COARSE = Grid((64, 128, 256), (1.0,), (8,), (4,), (3,), ())
+COARSE_FROM = 60_000
+"""Nodes from which on the coarse grid is tried: there every schedule takes a second, and one level goes far."""
 
 
 def auto(problem: Problem) -> list[Candidate]:
@@ -34,26 +44,27 @@ def _schedules(problem: Problem) -> Iterator[Schedule]:
     cuts = find_cuts(problem)
     end = len(problem.forward)
     costly = frozenset(e for e in problem.saved if _is_costly(problem, e))
-    for share in SHARES:
+    grid = FINE if len(problem.order) < COARSE_FROM else COARSE
+    for share in grid.shares:
         yield drop_before(problem, cuts, [], round(end * share), costly)
-    if problem.host_budget_bytes:
-        yield from _swapping(problem, [costly, problem.droppable])
+    if problem.host_budget_bytes and grid.leads:
+        yield from _swapping(problem, grid, [costly, problem.droppable])
     total = cuts[-1].before_bytes if cuts else 0
-    for stretches in _distinct(cuts, total, STRETCHES):
+    for stretches in _distinct(cuts, total, grid.stretches):
         chosen = spaced(cuts, total / stretches)
-        for share in SHARES:
+        for share in grid.shares:
             stop = _last_before(chosen, end * share)
             if stop is not None:
                 yield drop_before(problem, cuts, nested(cuts, [total / stretches]), stop)
-    for stretches in _distinct(cuts, total, NESTED_STRETCHES):
-        for levels in LEVELS:
-            for branching in BRANCHING:
+    for stretches in _distinct(cuts, total, grid.nested_stretches):
+        for levels in grid.levels:
+            for branching in grid.branching:
                 finest = total / stretches / branching ** (levels - 1)
                 placed = nested(cuts, [total / stretches / branching ** level for level in range(levels)])
                 yield drop_before(problem, cuts, placed, spaced(cuts, finest)[-1].position + 1)
 
 
-def _swapping(problem: Problem, kinds: Sequence[Collection[Entry]]) -> Iterator[Schedule]:
+def _swapping(problem: Problem, grid: Grid, kinds: Sequence[Collection[Entry]]) -> Iterator[Schedule]:
     """Values away while nobody needs them, the longest absences first: alone, and with cheap values recomputed too."""
     plain = from_order(problem.order)
     costly, droppable = kinds
@@ -61,12 +72,11 @@ def _swapping(problem: Problem, kinds: Sequence[Collection[Entry]]) -> Iterator[
     for base, entries in ((plain, droppable), (cheap_dropped, costly)):
         away = absences(problem, base, set(problem.saved) & set(entries))
         away.sort(key=lambda a: (a.last - a.back, a.last))
-        for share in SHARES:
-            chosen = away[:round(len(away) * share)]
-            for lead in LEADS if chosen else ():
-                yield with_swaps(problem, base, sorted(chosen, key=lambda a: a.last), lead=lead)
+        for share in grid.shares:
+            chosen = sorted(away[:round(len(away) * share)], key=lambda a: a.last)
             if chosen:
-                yield with_swaps(problem, base, sorted(chosen, key=lambda a: a.last), eager=True, lead=LEADS[0])
+                yield from (with_swaps(problem, base, chosen, lead=lead) for lead in grid.leads)
+                yield with_swaps(problem, base, chosen, eager=True, lead=grid.leads[0])
 
 
 def _distinct(cuts: list[Cut], total: float, numbers: Sequence[int]) -> Iterator[int]:

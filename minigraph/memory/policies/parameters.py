@@ -32,7 +32,7 @@ class Form:
 FORMS = (Form(2, 2, True), Form(2, None, False), Form(64, None, False))
 BASES = 6
 """Schedules of the computation that are tried with each of them."""
-COARSE_SHARES, COARSE_FORMS, COARSE_BASES = (0.5, 0.9, 1.0), FORMS[-1:], 4
+COARSE_SHARES, COARSE_FORMS, COARSE_BASES = (0.9, 1.0), FORMS[-1:], 4
 """The same for graphs so large that trying all the others would take longer than `WORK`."""
 WORK = 4_000_000
 """Steps of schedules that are looked at; about a microsecond or two each."""
