@@ -96,11 +96,15 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One way to compute an op: algorithms of one `numeric_class` give the same bits."""
+    """One way to compute an op: algorithms of one `numeric_class` give the same bits.
+
+    `extra_bytes` are those that it moves beyond what the op's cost says, for want of workspace to keep them in.
+    """
 
     name: str = "default"
     workspace_bytes: int = 0
     numeric_class: str = "default"
+    extra_bytes: int = 0
 
 
 class Builder(Protocol):

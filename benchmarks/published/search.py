@@ -8,7 +8,7 @@ from typing import Any
 from minigraph.base import Algorithm, OutOfMemoryError, Shape, TensorType
 from minigraph.device.cuda import import_families
 from minigraph.device.cuda.launch import implemented, kernel_op
-from minigraph.memory.policies import POLICIES, Problem, place_homes
+from minigraph.memory.policies import POLICIES, Problem
 from minigraph.ops.op import Op
 from minigraph.passes.compilation import Compilation
 from minigraph.passes.pipeline import PASSES, compile_program, run_pass
@@ -47,10 +47,7 @@ def problem_at(build: Build, n: int, setting: Setting) -> Problem:
 def costs(policy: str, problem: Problem) -> list[Cost]:
     """What each candidate of a policy takes; `plain` has the graph's own order alone."""
     strategy = PLAIN if policy == "plain" else POLICIES[policy]
-    found = strategy.candidates(problem)
-    if found:
-        found = place_homes(problem, found, strategy.moves_homes)
-    return [(c.peak_bytes, c.seconds) for c in found]
+    return [(c.peak_bytes, c.seconds) for c in strategy.offer(problem, strategy.moves_homes)]
 
 
 def least_bytes(found: Iterable[Cost], within_seconds: float = float("inf")) -> int:

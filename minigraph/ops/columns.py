@@ -121,6 +121,31 @@ def column_layout(groups: int, channels: int, spatial: Shape, out: Shape, kernel
                    length)
 
 
+class TapWeights:
+    """The matrices of the first axis' taps of a view (first taps, groups, m, k, other taps), each copied when it is
+    asked for: to scratch as large as one of them."""
+
+    def __init__(self, view: np.ndarray, scratch: np.ndarray, swapped: bool = False) -> None:
+        self._view, self._scratch, self._swapped = view, scratch, swapped
+        self._held = -1
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def __getitem__(self, tap: int) -> np.ndarray:
+        view = self._view[tap]
+        matrices = self._scratch[:view.size].reshape(view.shape)
+        if self._held != tap:
+            np.copyto(matrices, view)
+            self._held = tap
+        matrices = matrices.reshape(*view.shape[:2], -1)
+        return matrices.swapaxes(1, 2) if self._swapped else matrices
+
+
+Weights = np.ndarray | TapWeights
+"""Matrices (taps of the first axis, groups, m, k)."""
+
+
 class Filler:
     """Fills one column matrix after the other, in the scratch it is given."""
 
@@ -152,14 +177,14 @@ def _interleave(view: np.ndarray, scratch: np.ndarray) -> np.ndarray:
     return copy
 
 
-def convolve(c: Columns, images: np.ndarray, weights: np.ndarray, bias: np.ndarray | None, out: np.ndarray,
+def convolve(c: Columns, images: np.ndarray, weights: Weights, bias: np.ndarray | None, out: np.ndarray,
               scratch: Sequence[np.ndarray], addend: np.ndarray | None = None) -> None:
     """Write `out` = images convolved with weights (taps of the first axis, groups, filters, depth) + bias + addend.
 
     `out` may lie on the addend.
     """
     fill, (sums, term) = Filler(c, *scratch[:2]), scratch[2:4]
-    filters = weights.shape[2]
+    filters = out.shape[1] // c.groups
     for s in chunks(len(images), c.length):
         n = s.stop - s.start
         shape = (c.groups, filters, c.pixels * n)
@@ -198,7 +223,7 @@ def convolve_sizes(c: Columns, batch: int, filters: int, addend: bool = False) -
     return *c.sizes(batch), product_size * (n > 1 or addend), product_size * (len(c.starts) > 1)
 
 
-def scatter(c: Columns, grad: np.ndarray, weights: np.ndarray, out: np.ndarray,
+def scatter(c: Columns, grad: np.ndarray, weights: Weights, out: np.ndarray,
             scratch: Sequence[np.ndarray], addend: np.ndarray | None = None) -> None:
     """Write `out` = the adjoint of filling, of weights (first taps, groups, depth, filters) times grad, + addend.
 
@@ -233,7 +258,7 @@ def scatter_sizes(c: Columns, batch: int, filters: int, addend: bool = False) ->
     return images, matrix, c.groups * filters * c.pixels * n * (n > 1), product_size * (not c.disjoint)
 
 
-def _multiply(c: Columns, weights: np.ndarray, grad: np.ndarray, matrix: np.ndarray,
+def _multiply(c: Columns, weights: Weights, grad: np.ndarray, matrix: np.ndarray,
               term: np.ndarray) -> None:
     """Write matrix = for each tap of the first axis, its weights times grad, added to the tap's block."""
     if not c.disjoint:

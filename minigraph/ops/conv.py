@@ -11,86 +11,23 @@ import numpy as np
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
 from .chunks import chunk_rows, chunks
 from .columns import (
-    Columns,
     Filler,
-    column_layout,
+    TapWeights,
+    Weights,
     convolve,
     convolve_sizes,
     grad_matrix,
     scatter,
     scatter_sizes,
 )
+from .conv_geometry import ConvolutionParams, Geometry, geometry, spatial_params
 from .elemwise import is_sum
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
-from .params import REQUIRED, param
+from .params import param
 from .registry import register
-from .window import LAYOUTS, check_rank, per_axis
+from .window import check_rank
 
-LIGHT_WEIGHT = 20
-"""Weight elements a channel, in output pixels, up to which copying the weight ("rows") pays."""
 Types = Sequence[TensorType]
-
-
-@dataclass(frozen=True)
-class ConvolutionParams:
-    """Parameters of Convolution, and of its gradients."""
-
-    kernel: tuple[int, ...] = param(REQUIRED, "shape", "kernel size, (w,), (h, w) or (d, h, w)")
-    num_filter: int = param(REQUIRED, "int", "number of output channels")
-    stride: tuple[int, ...] = param((), "shape", "step of the window an axis; 1 when not given")
-    dilate: tuple[int, ...] = param((), "shape", "distance of kernel taps an axis; 1 when not given")
-    pad: tuple[int, ...] = param((), "shape", "zeros on either side of an axis; 0 when not given")
-    num_group: int = param(1, "int", "number of channel groups that are convolved apart")
-    no_bias: bool = param(False, "bool", "whether there is no bias")
-    layout: str | None = param(None, "str", "layout of the data; channels come second", LAYOUTS)
-
-
-class _Geometry:
-    """The sizes of one convolution, and which form of column matrices its three products take."""
-
-    def __init__(self, p: ConvolutionParams, data: Shape, out: Shape, itemsize: int) -> None:
-        self.p, self.batch, self.itemsize = p, data[0], itemsize
-        self.groups = p.num_group
-        self.channels, self.filters = data[1] // p.num_group, p.num_filter // p.num_group
-        self.spatial, self.out = data[2:], out[2:]
-        self.stride, self.dilate, self.pad = _spatial_params(p)
-        # "rows" copies the weight; where that is large, it costs more than it saves.
-        self.rows = p.kernel[0] > 1 and prod(p.kernel) * self.filters <= LIGHT_WEIGHT * prod(self.out)
-        self.turned = self.rows and prod(self.stride) == 1
-
-    def columns(self) -> Columns:
-        """Column matrices of the data."""
-        return column_layout(self.groups, self.channels, self.spatial, self.out, self.p.kernel, self.stride,
-                             self.dilate, self.pad, self.rows, self.itemsize)
-
-    def turned_columns(self) -> Columns:
-        """Column matrices of the output gradient, which the turned weight multiplies to the data gradient."""
-        kernel, dilate = self.p.kernel, self.dilate
-        pad = tuple(d * (k - 1) - p for d, k, p in zip(dilate, kernel, self.pad, strict=True))
-        return column_layout(self.groups, self.filters, self.out, self.spatial, kernel, self.stride, dilate,
-                             pad, True, self.itemsize)
-
-    @property
-    def weight_size(self) -> int:
-        return self.p.num_filter * self.channels * prod(self.p.kernel)
-
-    def weight_by_tap(self, weight: np.ndarray) -> np.ndarray:
-        """A view (first taps, groups, filters, channels, other taps); "columns" has one first tap."""
-        first = self.p.kernel[0] if self.rows else 1
-        view = weight.reshape(self.groups, self.filters, self.channels, first, -1)
-        return view.transpose(3, 0, 1, 2, 4)
-
-    def turned_weight(self, weight: np.ndarray) -> np.ndarray:
-        """A view (first taps, groups, channels, filters, other taps) with all taps in reverse order."""
-        view = weight.reshape(self.groups, self.filters, self.channels, self.p.kernel[0], -1)
-        return view[..., ::-1, ::-1].transpose(3, 0, 2, 1, 4)
-
-    def flops(self) -> float:
-        return 2.0 * self.batch * prod(self.out) * self.weight_size
-
-
-def _geometry(p: ConvolutionParams, data: Any, out: Any) -> _Geometry:
-    return _Geometry(p, data.shape, out.shape, out.dtype.itemsize)
 
 
 def _arranged(view: np.ndarray, scratch: np.ndarray) -> np.ndarray:
@@ -107,13 +44,18 @@ def _take(work: Workspace, sizes: Sequence[int], dtype: np.dtype) -> list[np.nda
     return [work.array((size,), dtype) for size in sizes]
 
 
-def _algorithm(name: str, sizes: Sequence[int], dtype: np.dtype) -> tuple[Algorithm, ...]:
-    return (Algorithm(name, Workspace.bytes_for(*(((size,), dtype) for size in sizes))),)
+def _bytes(sizes: Sequence[int], dtype: np.dtype) -> int:
+    return Workspace.bytes_for(*(((size,), dtype) for size in sizes))
 
 
-def _spatial_params(p: ConvolutionParams) -> tuple[Shape, Shape, Shape]:
-    return (per_axis(p.stride, p.kernel, 1, "stride"), per_axis(p.dilate, p.kernel, 1, "dilate"),
-            per_axis(p.pad, p.kernel, 0, "pad"))
+def _algorithms(name: str, sizes: Sequence[int], lean: Sequence[int], moved: int, dtype: np.dtype,
+                ) -> tuple[Algorithm, ...]:
+    """The algorithm that has room for all taps of the first axis at once, and the `lean` one, which has it for one at a
+    time and moves so many elements more. Both multiply the same matrices, so they give the same bits."""
+    full, least = _bytes(sizes, dtype), _bytes(lean, dtype)
+    if least >= full:
+        return (Algorithm(name, full),)
+    return Algorithm(name, full), Algorithm(f"{name}-lean", least, extra_bytes=moved * dtype.itemsize)
 
 
 @register
@@ -134,7 +76,7 @@ class Convolution(Op):
         data, out = ins[0], merge_shapes(outs[0], (None, p.num_filter, *(None,) * axes))
         check_rank(data, axes, p.layout)
         data = merge_shapes(data or (None,) * (axes + 2), (out[0], *(None,) * (axes + 1)))
-        stride, dilate, pad = _spatial_params(p)
+        stride, dilate, pad = spatial_params(p)
         _check_groups(p, data)
         spatial = tuple(None if x is None else _out_length(p, data, a, x, stride[a], dilate[a], pad[a])
                         for a, x in enumerate(data[2:]))
@@ -161,20 +103,23 @@ class Convolution(Op):
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         data, weight, *bias = ins
-        g = _geometry(p, data, outs[0])
-        scratch = _take(work, self._sizes(g), data.dtype)
-        weights = _arranged(g.weight_by_tap(weight), scratch[4])
+        g = geometry(p, data, outs[0])
+        lean = work.nbytes < _bytes(self._sizes(g), data.dtype)
+        scratch = _take(work, self._sizes(g, lean), data.dtype)
+        view = g.weight_by_tap(weight)
+        weights = TapWeights(view, scratch[4]) if lean else _arranged(view, scratch[4])
         convolve(g.columns(), data, weights, bias[0] if bias else None, outs[0], scratch)
 
-    def _sizes(self, g: _Geometry) -> tuple[int, ...]:
-        return *convolve_sizes(g.columns(), g.batch, g.filters), g.weight_size * g.rows
+    def _sizes(self, g: Geometry, lean: bool = False) -> tuple[int, ...]:
+        return *convolve_sizes(g.columns(), g.batch, g.filters), g.arranged_size(lean) * g.rows
 
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        g = _geometry(p, ins[0], outs[0])
-        return _algorithm("rows" if g.rows else "columns", self._sizes(g), ins[0].dtype)
+        g = geometry(p, ins[0], outs[0])
+        return _algorithms("rows" if g.rows else "columns", self._sizes(g), self._sizes(g, lean=True),
+                           g.rearranged_size(g.columns()), ins[0].dtype)
 
     def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
-        flops = _geometry(p, ins[0], outs[0]).flops() + outs[0].size * (not p.no_bias)
+        flops = geometry(p, ins[0], outs[0]).flops() + outs[0].size * (not p.no_bias)
         return Cost(flops, sum(t.nbytes for t in ins), outs[0].nbytes)
 
     def split(self, p: Any) -> tuple[int, ...]:
@@ -237,7 +182,7 @@ class _ConvolutionBackward(Op):
 
     def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
         data = ins[2] if self.name == "_convolution_backward_data" else ins[1]
-        return Cost(_geometry(p, data, ins[0]).flops(), ins[0].nbytes + ins[1].nbytes, outs[0].nbytes)
+        return Cost(geometry(p, data, ins[0]).flops(), ins[0].nbytes + ins[1].nbytes, outs[0].nbytes)
 
 
 @dataclass(frozen=True)
@@ -278,25 +223,35 @@ class _ConvolutionBackwardData(_ConvolutionBackward):
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         grad, weight, data, *rest = ins
         addend = rest[0] if p.addend else None
-        g = _geometry(p, data, grad)
-        scratch = _take(work, self._sizes(p, g), grad.dtype)
+        g = geometry(p, data, grad)
+        lean = work.nbytes < _bytes(self._sizes(p, g), grad.dtype)
+        scratch = _take(work, self._sizes(p, g, lean), grad.dtype)
         if g.turned:
-            weights = scratch[4].reshape(p.kernel[0], g.groups, g.channels, -1)
-            view = g.turned_weight(weight)
-            np.copyto(weights.reshape(view.shape), view)
-            convolve(g.turned_columns(), grad, weights, None, outs[0], scratch, addend)
+            convolve(g.turned_columns(), grad, self._turned(g, weight, scratch[4], lean), None, outs[0], scratch,
+                     addend)
         else:
-            weights = _arranged(g.weight_by_tap(weight), scratch[4])
-            scatter(g.columns(), grad, weights.swapaxes(2, 3), outs[0], scratch, addend)
+            view = g.weight_by_tap(weight)
+            weights = TapWeights(view, scratch[4], swapped=True) if lean \
+                else _arranged(view, scratch[4]).swapaxes(2, 3)
+            scatter(g.columns(), grad, weights, outs[0], scratch, addend)
 
-    def _sizes(self, p: BackwardDataParams, g: _Geometry) -> tuple[int, ...]:
+    def _turned(self, g: Geometry, weight: np.ndarray, scratch: np.ndarray, lean: bool) -> Weights:
+        view = g.turned_weight(weight)
+        if lean:
+            return TapWeights(view, scratch)
+        weights = scratch.reshape(g.p.kernel[0], g.groups, g.channels, -1)
+        np.copyto(weights.reshape(view.shape), view)
+        return weights
+
+    def _sizes(self, p: BackwardDataParams, g: Geometry, lean: bool = False) -> tuple[int, ...]:
         if g.turned:
-            return *convolve_sizes(g.turned_columns(), g.batch, g.channels, p.addend), g.weight_size
-        return *scatter_sizes(g.columns(), g.batch, g.filters, p.addend), g.weight_size * g.rows
+            return (*convolve_sizes(g.turned_columns(), g.batch, g.channels, p.addend), g.arranged_size(lean))
+        return *scatter_sizes(g.columns(), g.batch, g.filters, p.addend), g.arranged_size(lean) * g.rows
 
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        g = _geometry(p, ins[2], ins[0])
-        return _algorithm("turned" if g.turned else "scatter", self._sizes(p, g), ins[0].dtype)
+        g = geometry(p, ins[2], ins[0])
+        return _algorithms("turned" if g.turned else "scatter", self._sizes(p, g), self._sizes(p, g, lean=True),
+                           g.rearranged_size(g.turned_columns() if g.turned else g.columns()), ins[0].dtype)
 
     def split(self, p: Any) -> tuple[int, ...]:
         return (0,)
@@ -325,36 +280,52 @@ class _ConvolutionBackwardWeight(_ConvolutionBackward):
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         grad, data, _ = ins
-        g = _geometry(p, data, grad)
+        g = geometry(p, data, grad)
         c = g.columns()
-        images, matrix, grads, sums, term = _take(work, self._sizes(g), grad.dtype)
-        fill = Filler(c, images, matrix)
+        lean = work.nbytes < _bytes(self._sizes(g), grad.dtype)
+        *scratch, sums, term = _take(work, self._sizes(g, lean), grad.dtype)
         # BLAS is faster with the columns on the left; turning a large weight at the end would cost more.
         shape = (len(c.starts), g.groups, *((c.depth, g.filters) if g.rows else (g.filters, c.depth)))
-        total = (sums if g.rows else outs[0]).reshape(shape)
-        total.fill(0)
-        for s in chunks(len(data), c.length):
-            columns, rows = fill(data[s]), grad_matrix(c, grad[s], grads)
-            for tap in range(len(c.starts)):
-                one = total[tap] if s.start == 0 else term.reshape(shape[1:])
-                block = c.block(columns, tap)
-                left, right = (block, rows) if g.rows else (rows, block)
-                np.matmul(left, right.swapaxes(1, 2), out=one)
-                if s.start:
-                    np.add(total[tap], one, out=total[tap])
-        if g.rows:
-            into = np.moveaxis(g.weight_by_tap(outs[0]), 2, -1)
-            np.copyto(into, total.reshape(into.shape))
+        if not g.rows:
+            _add_taps(g, data, grad, range(len(c.starts)), outs[0].reshape(shape), term, scratch)
+            return
+        into = np.moveaxis(g.weight_by_tap(outs[0]), 2, -1)
+        parts = [range(tap, tap + 1) for tap in range(len(c.starts))] if lean else [range(len(c.starts))]
+        for taps in parts:
+            total = sums.reshape(len(taps), *shape[1:])
+            _add_taps(g, data, grad, taps, total, term, scratch)
+            np.copyto(into[taps.start:taps.stop], total.reshape(len(taps), *into.shape[1:]))
 
-    def _sizes(self, g: _Geometry) -> tuple[int, ...]:
+    def _sizes(self, g: Geometry, lean: bool = False) -> tuple[int, ...]:
         c = g.columns()
         n = min(c.length, g.batch)
-        return (*c.sizes(g.batch), g.p.num_filter * c.pixels * n * (n > 1), g.weight_size * g.rows,
+        return (*c.sizes(g.batch), g.p.num_filter * c.pixels * n * (n > 1), g.arranged_size(lean) * g.rows,
                 g.weight_size // len(c.starts) * (g.batch > c.length))
 
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        g = _geometry(p, ins[1], ins[0])
-        return _algorithm("rows" if g.rows else "columns", self._sizes(g), ins[0].dtype)
+        g = geometry(p, ins[1], ins[0])
+        c = g.columns()
+        filled = g.batch * (2 * c.groups * c.depth * c.width + 2 * (p.num_filter * c.pixels + c.image_size))
+        return _algorithms("rows" if g.rows else "columns", self._sizes(g), self._sizes(g, lean=True),
+                           (len(c.starts) - 1) * filled, ins[0].dtype)
+
+
+def _add_taps(g: Geometry, data: np.ndarray, grad: np.ndarray, taps: range, total: np.ndarray, term: np.ndarray,
+              scratch: Sequence[np.ndarray]) -> None:
+    """Write the products of some taps of the first axis to `total` (taps, groups, ...), each summed over the chunks."""
+    c = g.columns()
+    images, matrix, grads = scratch
+    fill = Filler(c, images, matrix)
+    total.fill(0)
+    for s in chunks(len(data), c.length):
+        columns, rows = fill(data[s]), grad_matrix(c, grad[s], grads)
+        for k, tap in enumerate(taps):
+            one = total[k] if s.start == 0 else term.reshape(total.shape[1:])
+            block = c.block(columns, tap)
+            left, right = (block, rows) if g.rows else (rows, block)
+            np.matmul(left, right.swapaxes(1, 2), out=one)
+            if s.start:
+                np.add(total[k], one, out=total[k])
 
 
 @register

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
-from .conv import BackwardDataParams, ConvolutionParams
+from .conv import BackwardDataParams
+from .conv_geometry import ConvolutionParams
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
 from .registry import get_op, register

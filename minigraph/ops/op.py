@@ -40,6 +40,11 @@ class Workspace:
         self._used = align(end)
         return self._memory[start:end].view(dtype).reshape(shape)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the plan granted: by them an op with several algorithms knows which one was chosen."""
+        return self._memory.size
+
     def reset(self) -> Workspace:
         """Take all pieces back, as at the start of an instruction."""
         self._used = 0

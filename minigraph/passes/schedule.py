@@ -17,7 +17,7 @@ from ..plan.plan import PERSISTENT_CLASSES
 from .compilation import UNBOUNDED, Compilation
 from .evaluate import allowed_host_bytes, fastest_within, no_host_room
 from .pack import naive_bytes
-from .workspace import choose_workspaces
+from .workspace import Choices
 
 
 def schedule(state: Compilation) -> None:
@@ -37,9 +37,16 @@ def schedule(state: Compilation) -> None:
     if not candidates:
         raise no_host_room(state, strategy.candidates(replace(problem, host_budget_bytes=UNBOUNDED)))
     state.schedule = fastest_within(state, candidates)
-    state.step_seconds = problem.quick(state.schedule).seconds
+    state.step_seconds = problem.quick(state.schedule).seconds + _extra_seconds(state, problem.machine)
     state.plain_step_seconds = sum(problem.seconds[node] for node in order)
     state.recompute_flops = _repeated_flops(graph, state.schedule)
+
+
+def _extra_seconds(state: Compilation, machine: Machine) -> float:
+    """What algorithms cost that were taken for their small workspaces."""
+    if state.tried is None or state.tried.algorithms is None:
+        return 0.0
+    return sum(a.extra_bytes for a in state.tried.algorithms if a is not None) / machine.bandwidth
 
 
 def plain(problem: Problem) -> list[Candidate]:
@@ -62,11 +69,12 @@ def make_problem(state: Compilation, order: list[int]) -> Problem:
     for entry in variables:
         held[entry] = 0
     settled = frozenset(e for e in variables if graph.name[graph.node_of[e]] in state.layout.away)
-    trial = replace(state, schedule=from_order(order), seconds={})
-    choose_workspaces(trial)
-    assert trial.algorithms is not None
-    state.naive_bytes = naive_bytes(graph, trial.algorithms)
-    scratch = [0 if a is None else align(a.workspace_bytes) for a in trial.algorithms]
+    choices = Choices(graph, state.request.algorithms)
+    runs = [op is not None and op.transfer is None and not op.view(graph.params[i]) for i, op in enumerate(graph.op)]
+    state.naive_bytes = naive_bytes(graph, [choices.of(i)[0] if run else None for i, run in enumerate(runs)])
+    bounded = state.request.budget_bytes is not None
+    scratch = [0 if not run else choices.least_bytes(i) if bounded else choices.of(i)[0].workspace_bytes
+               for i, run in enumerate(runs)]
     machine = get_machine(state.request.machine)
     counter = QuickCount(graph, order, held, size_bytes, scratch, seconds, machine, state.request.swap_space)
 

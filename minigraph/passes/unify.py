@@ -6,7 +6,6 @@ random nodes differ in their params.
 """
 from __future__ import annotations
 
-from ..base import Entry
 from ..graph.graph import FORWARD, Graph
 from ..graph.rewrite import rewrite
 from .compilation import Compilation

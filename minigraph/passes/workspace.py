@@ -1,26 +1,63 @@
-"""workspace: which algorithm each node runs, and so how much scratch it needs while it runs."""
+"""workspace: which algorithm each node runs, and so how much scratch it needs while it runs.
+
+The numeric class of a node is that of its fastest algorithm, whatever the budget; within the class every node runs the
+fastest algorithm whose workspace fits the budget less what is live while it runs.
+"""
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ..base import Algorithm, TensorType
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base import Algorithm, TensorType, align
 from ..graph.graph import Graph
 from ..ops.op import Op
-from .compilation import AlgorithmChoices, Compilation
+from .compilation import AlgorithmChoices, Compilation, Sharing
 
 
 def choose_workspaces(state: Compilation) -> None:
-    """Provide `algorithms`: for each node that runs the fastest algorithm, in its numeric class."""
-    graph = state.graph
-    assert graph is not None and state.schedule is not None
-    memo: dict[tuple, Algorithm] = {}
-    choices = state.request.algorithms or _own_algorithms
+    """Provide `algorithms`: for each node that runs the fastest one of its class, as far as the budget allows."""
+    graph, schedule, budget = state.graph, state.schedule, state.request.budget_bytes
+    assert graph is not None and schedule is not None
+    room = None
+    if budget is not None and state.sharing is not None:
+        room = (budget - state.persistent_bytes - _live_bytes(state.sharing, len(schedule))).tolist()
     algorithms: list[Algorithm | None] = [None] * len(graph)
-    for i in state.schedule.order:
-        if graph.op[i].transfer is None:  # type: ignore[union-attr]
-            algorithms[i] = _fastest(graph, i, memo, choices)
+    choices = Choices(graph, state.request.algorithms)
+    for t, node in enumerate(schedule.order):
+        if graph.op[node].transfer is None:  # type: ignore[union-attr]
+            found = choices.of(node)
+            algorithms[node] = found[0] if room is None else _fitting(found, room[t])
     state.algorithms = algorithms
+
+
+class Choices:
+    """The algorithms of nodes, each in the class of its fastest one, fastest first; equal nodes are asked once."""
+
+    def __init__(self, graph: Graph, choices: AlgorithmChoices | None) -> None:
+        self.graph = graph
+        self.choices = choices or _own_algorithms
+        self.known: dict[tuple, tuple[Algorithm, ...]] = {}
+
+    def of(self, node: int) -> tuple[Algorithm, ...]:
+        """The algorithms of one node."""
+        graph = self.graph
+        op, params = graph.op[node], graph.params[node]
+        assert op is not None
+        ins = [graph.type_of(e) for e in graph.inputs[node]]
+        outs = [graph.type_of(e) for e in graph.entries(node)]
+        key = (op.name, params, *((t.shape, t.dtype, t.layout) for t in (*ins, *outs)))
+        found = self.known.get(key)
+        if found is None:
+            offered = self.choices(op, params, ins, outs)
+            found = self.known[key] = tuple(a for a in offered if a.numeric_class == offered[0].numeric_class)
+        return found
+
+    def least_bytes(self, node: int) -> int:
+        """The smallest workspace of a node's algorithms."""
+        return min(algorithm.workspace_bytes for algorithm in self.of(node))
 
 
 def _own_algorithms(op: Op, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType],
@@ -28,13 +65,20 @@ def _own_algorithms(op: Op, params: Any, ins: Sequence[TensorType], outs: Sequen
     return op.algorithms(params, ins, outs)
 
 
-def _fastest(graph: Graph, i: int, memo: dict[tuple, Algorithm], choices: AlgorithmChoices) -> Algorithm:
-    op, params = graph.op[i], graph.params[i]
-    assert op is not None
-    ins = [graph.type_of(e) for e in graph.inputs[i]]
-    outs = [graph.type_of(e) for e in graph.entries(i)]
-    key = (op.name, params, *((t.shape, t.dtype, t.layout) for t in (*ins, *outs)))
-    found = memo.get(key)
-    if found is None:
-        found = memo[key] = choices(op, params, ins, outs)[0]
-    return found
+def _fitting(algorithms: Sequence[Algorithm], room_bytes: int) -> Algorithm:
+    """The fastest that fits, or the one with the smallest workspace where none does."""
+    for algorithm in algorithms:
+        if align(algorithm.workspace_bytes) <= room_bytes:
+            return algorithm
+    return min(algorithms, key=lambda algorithm: algorithm.workspace_bytes)
+
+
+def _live_bytes(sharing: Sharing, length: int) -> NDArray[np.int64]:
+    """Transient bytes that are live at each position of the schedule, without workspaces."""
+    change = np.zeros(length + 1, np.int64)
+    for born, dies, nbytes, name, on_host in zip(sharing.born, sharing.dies, sharing.bytes, sharing.persistent,
+                                                 sharing.on_host, strict=True):
+        if name is None and not on_host:
+            change[max(born, 0)] += align(nbytes)
+            change[min(dies, length)] -= align(nbytes)
+    return np.cumsum(change)[:length]

@@ -96,7 +96,8 @@ def instruction_seconds(plan: Plan, machine: Machine, profile: Profile | None = 
             cost = costs.of(i)
             if profile is not None:
                 return profile.seconds(columns.op[i], columns.params[i], operand_types(plan, i), cost, machine)
-            return machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes)
+            extra = costs.extra_bytes(i) / machine.bandwidth
+            return machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes) + extra
         if kind == Kind.FILL:
             return machine.seconds(0.0, plan.buffers.bytes[columns.writes[i][0]])
         if kind == Kind.COPY_OUT:
@@ -120,24 +121,32 @@ def operand_types(plan: Plan, i: int) -> list[TensorType]:
 
 
 class _Costs:
-    """Costs of computations as their ops declare them, asked once for each op, parameters and types."""
+    """Costs of computations as their ops declare them, asked once for each op, parameters, types and algorithm."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.known: dict[Any, Cost] = {}
+        self.known: dict[Any, tuple[Cost, int]] = {}
 
     def of(self, i: int) -> Cost:
         """The cost of instruction `i`."""
+        return self._of(i)[0]
+
+    def extra_bytes(self, i: int) -> int:
+        """Bytes that its algorithm moves beyond that; 0 for a device's own algorithms."""
+        return self._of(i)[1]
+
+    def _of(self, i: int) -> tuple[Cost, int]:
         columns, buffers = self.plan.instructions, self.plan.buffers
-        ins, outs = columns.reads[i], columns.writes[i]
+        ins, outs, algorithm = columns.reads[i], columns.writes[i], columns.algorithm[i]
         key = (columns.op[i], id(columns.params[i]), tuple([(buffers.shape[b], buffers.dtype[b]) for b in ins]),
-               tuple([(buffers.shape[b], buffers.dtype[b]) for b in outs]))
-        cost = self.known.get(key)
-        if cost is None:
-            op = get_op(columns.op[i])
-            cost = self.known[key] = op.cost(columns.params[i], [TensorType(*t) for t in key[2]],
-                                             [TensorType(*t) for t in key[3]])
-        return cost
+               tuple([(buffers.shape[b], buffers.dtype[b]) for b in outs]), algorithm)
+        found = self.known.get(key)
+        if found is None:
+            op, types = get_op(columns.op[i]), ([TensorType(*t) for t in key[2]], [TensorType(*t) for t in key[3]])
+            offered = op.algorithms(columns.params[i], *types)
+            extra_bytes = next((a.extra_bytes for a in offered if a.name == algorithm), 0)
+            found = self.known[key] = op.cost(columns.params[i], *types), extra_bytes
+        return found
 
 
 def _range(plan: Plan, name: str | None) -> tuple[int, int]:

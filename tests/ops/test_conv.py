@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-import minigraph.ops.conv as conv
+import minigraph.ops.conv_geometry as conv_geometry
 from minigraph.base import TensorType
 from minigraph.ops.op import ShapeError, Workspace
 from minigraph.ops.registry import get_op
@@ -56,7 +56,7 @@ def test_outputs_are_the_definition(sample, dtype, tolerance):
 @pytest.mark.parametrize("sample", OP.samples(), ids=str)
 def test_both_forms_give_the_outputs_and_gradients_of_torch(sample, light_weight, monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(conv, "LIGHT_WEIGHT", light_weight)
+    monkeypatch.setattr(conv_geometry, "LIGHT_WEIGHT", light_weight)
     p, axes = sample.params, len(sample.params["kernel"])
     arrays = [RNG.standard_normal(s) for s in sample.shapes]
     tensors = [torch.tensor(a, requires_grad=True) for a in arrays]

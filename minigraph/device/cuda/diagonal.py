@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ops.diagonal import DiagParams, matrix_axes
+from ..strides import strides
 from .basic import fill
 from .launch import BLOCK, KernelOp, Launch, Operand, dims, flat_grid, int64, kernels_for, pointer
-from .operands import require_float32, strides
+from .operands import require_float32
 
 
 def _diagonals(p: Any, shape: Sequence[int]) -> tuple[int, list[int]]:

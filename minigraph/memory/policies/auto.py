@@ -30,7 +30,7 @@ class Grid:
 
 
 FINE = Grid((4, 8, 16, 32, 64, 128), (0.25, 0.5, 0.75, 1.0), (3, 4, 6, 8, 12), (3, 4), (2, 3, 4), (4, 32, None))
-COARSE = Grid((64, 128, 256), (1.0,), (8,), (4,), (3,), ())
+COARSE = Grid((64, 128), (1.0,), (8,), (4,), (3,), ())
 COARSE_FROM = 60_000
 """Nodes from which on the coarse grid is tried: there every schedule takes a second, and one level goes far."""
 

@@ -32,7 +32,7 @@ class Form:
 FORMS = (Form(2, 2, True), Form(2, None, False), Form(64, None, False))
 BASES = 6
 """Schedules of the computation that are tried with each of them."""
-COARSE_SHARES, COARSE_FORMS, COARSE_BASES = (0.9, 1.0), FORMS[-1:], 4
+COARSE_SHARES, COARSE_FORMS, COARSE_BASES = (0.9, 1.0), FORMS[-1:], 3
 """The same for graphs so large that trying all the others would take longer than `WORK`."""
 WORK = 4_000_000
 """Steps of schedules that are looked at; about a microsecond or two each."""
@@ -138,7 +138,10 @@ def place_homes(problem: Problem, candidates: list[Candidate], free: bool) -> li
     shares, forms, count = (SHARES, FORMS, BASES) if fine else (COARSE_SHARES, COARSE_FORMS, COARSE_BASES)
     choices = [problem.settled, *_shares(problem, order, shares)] if free else [problem.settled]
     schedules = [candidate.schedule for candidate in candidates] if not problem.settled else []
-    for base in spread(candidates, count if free else len(candidates)):
+    movable = sum(problem.size_bytes[entry] for entry in order)
+    bases = [c for c in candidates if c.peak_bytes - movable <= problem.machine.memory_bytes] if not fine else []
+    bases = bases or candidates  # where every schedule takes long, none that the machine has no room for
+    for base in spread(bases, count if free else len(bases)):
         for away in dict.fromkeys(choices):
             if away:
                 schedules += (homes.schedule(base.schedule, away, form) for form in forms)

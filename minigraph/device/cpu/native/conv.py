@@ -14,7 +14,7 @@ from typing import Any
 
 from ....base import Algorithm, Shape, align
 from ....ops.chunks import MAX_CHUNK
-from ....ops.conv import ConvolutionParams
+from ....ops.conv_geometry import ConvolutionParams
 from ....ops.window import per_axis
 from .call import PREFIX, NativeCall, NativeOp, Operand, Types, address, int64, native_for, pointer
 from .layout import BLOCKED, LANES, PLAIN, Layouts, blocks

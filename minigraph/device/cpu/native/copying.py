@@ -244,7 +244,8 @@ class Repeated(PlainOp):
 
     def calls(self, p: Any, ins: Operands, outs: Operands, work: int, algorithm: str) -> Sequence[NativeCall]:
         shape = outs[0].shape
-        return copy_calls(shape, ins[0].address, broadcast_strides(ins[0].shape, shape), outs[0].address, strides(shape))
+        steps = broadcast_strides(ins[0].shape, shape)
+        return copy_calls(shape, ins[0].address, steps, outs[0].address, strides(shape))
 
 
 for _name in ("broadcast_to", "broadcast_axis", "broadcast_like"):

@@ -66,8 +66,8 @@ class PoolingBackward(PoolingOp):
     def calls(self, p: PoolingParams, ins: Operands, outs: Operands, work: int, algorithm: str) -> Sequence[NativeCall]:
         (grad, data, *pooled), (data_grad,) = ins, outs
         if p.global_pool:
-            args = (pointer(grad), pointer(data), pointer(data_grad), _whole(p, data_grad))
-            return [NativeCall("pooling_whole_backward", args)]
+            whole = (pointer(grad), pointer(data), pointer(data_grad), _whole(p, data_grad))
+            return [NativeCall("pooling_whole_backward", whole)]
         args = (pointer(grad), pointer(data), pointer(pooled[0] if pooled else data), pointer(data_grad),
                 _windows(p, data_grad, grad))
         return [NativeCall("pooling_backward", args)]

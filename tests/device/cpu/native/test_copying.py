@@ -24,7 +24,8 @@ def test_joining(params: dict[str, Any], shapes: list[tuple[int, ...]]) -> None:
 
 @pytest.mark.parametrize("name, params, shape", [
     ("SliceChannel", {"num_outputs": 3}, (2, 48, 5, 5)), ("SliceChannel", {"num_outputs": 2}, (2, 10, 5)),
-    ("SliceChannel", {"num_outputs": 4}, (20, 800)), ("SliceChannel", {"num_outputs": 3, "squeeze_axis": True}, (4, 3, 7)),
+    ("SliceChannel", {"num_outputs": 4}, (20, 800)),
+    ("SliceChannel", {"num_outputs": 3, "squeeze_axis": True}, (4, 3, 7)),
     ("slice_axis", {"axis": 1, "begin": 16, "end": 40}, (2, 40, 3, 3)),
     ("slice_axis", {"axis": 1, "begin": 3, "end": 40}, (2, 40, 3, 3)),
     ("slice_axis", {"axis": 2, "begin": -2}, (2, 20, 5, 3)), ("slice_axis", {"axis": 0, "begin": 1, "end": 2}, (3, 4)),
