@@ -91,6 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--json", action="store_true", help="print one JSON object, all sizes in bytes")
     plan.add_argument("--save", metavar="FILE", help="write the plan to a file (compressed if it ends in .gz)")
     plan.add_argument("--timeline", metavar="FILE.html", help="write what is live when as a page for a browser")
+    plan.add_argument("--alone", action="store_true",
+                      help="tell of this plan only: compile neither the plain one beside it nor, for the least budget, "
+                           "another one, which on a very deep network take as long again")
     plan.add_argument("--trace", metavar="FILE.json", help="write the simulated run as a Chrome trace")
     most = _command(commands, "largest", "find the largest batch, depth or other n that fits", _print_largest)
     most.epilog = _LARGEST_EPILOG
@@ -154,7 +157,8 @@ def _print_plan(given: argparse.Namespace) -> None:
         write_atomically(given.timeline, page.encode())
     if given.trace:
         write_atomically(given.trace, json.dumps(trace(plan, given.machine)).encode())
-    figures = _report(program, plan)
+    figures = report(plan, machine=given.machine, budget_bytes=program.request.budget_bytes) if given.alone \
+        else _report(program, plan)
     print(json.dumps(figures.json()) if given.json else figures.text())
 
 

@@ -6,6 +6,7 @@ random nodes differ in their params.
 """
 from __future__ import annotations
 
+from ..base import Entry
 from ..graph.graph import FORWARD, Graph
 from ..graph.rewrite import rewrite
 from .compilation import Compilation
@@ -20,7 +21,8 @@ def unify(state: Compilation) -> None:
     assert graph is not None
     if not state.request.fuse:
         return
-    keep, replace = bytearray(b"\x01") * len(graph), {}  # type: tuple[bytearray, dict[Entry, Entry]]
+    keep = bytearray(b"\x01") * len(graph)
+    replace: dict[Entry, Entry] = {}
     last = _last_readers(graph)
     kept = {*graph.outputs, *graph.heads}
     first: dict[tuple, int] = {}
