@@ -114,13 +114,14 @@ class _Descent:
     def run(self, chain: Iterable[Schedule]) -> list[Schedule]:
         """All schedules that were met."""
         saved = frozenset(self.problem.saved)
-        now = self._evaluate(_Choice(frozenset(self.values) & saved))
+        first = now = self._evaluate(_Choice(frozenset(self.values) & saved, frozenset(self.values) - saved))
         most = float(now.live.max(initial=0))
         least = self._evaluate(_Choice(frozenset(), frozenset(self.values))).live.max(initial=0)
         least = min([least, *(self.problem.quick(schedule).peak_bytes for schedule in chain)])
         for k in range(1, TARGETS + 1):
             target = most - (most - least) * k / TARGETS
-            now = self._polish(self._descend(now, target), target)
+            ways = [self._polish(self._descend(start, target), target) for start in (now, first)]
+            now = min(ways, key=lambda found: (found.excess(target), found.seconds))
             if self.left <= 0:
                 break
         return [found.schedule for found in self.known.values()]
@@ -128,13 +129,26 @@ class _Descent:
     def _descend(self, now: _Found, target: float) -> _Found:
         """Change one value at a time until the peak is at the target or nothing helps."""
         while self.left > 0 and now.excess(target) > 0:
-            moves = [self._evaluate(choice) for choice in self._neighbours(now)]
-            better = [found for found in moves if found.excess(target) < now.excess(target)]
+            better = self._nearer(now, self._neighbours(now), target) or self._nearer(now, self._exchanges(now), target)
             if not better:
                 break
             now = min(better, key=lambda found: (max(found.seconds - now.seconds, 0.0) + 1e-12)
                       / (now.excess(target) - found.excess(target)))
         return now
+
+    def _nearer(self, now: _Found, choices: Iterable[_Choice], target: float) -> list[_Found]:
+        moves = [self._evaluate(choice) for choice in choices]
+        return [found for found in moves if found.excess(target) < now.excess(target)]
+
+    def _exchanges(self, now: _Found) -> Iterator[_Choice]:
+        """One value given up for another that is kept again."""
+        kept, each = now.choice.kept, now.choice.each
+        for e in sorted(kept):
+            for other in self.values:
+                if other not in kept and self.left > 0:
+                    rest = kept - {e} | {other}
+                    yield _Choice(rest, each - {other})
+                    yield _Choice(rest, each - {other} | {e})
 
     def _polish(self, now: _Found, target: float) -> _Found:
         """Change one value at a time as long as that saves time within the target."""
