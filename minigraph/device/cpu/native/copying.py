@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ....base import Shape
+from ....base import Shape, stored_shape
 from ....ops.op import Op
 from ....ops.registry import get_op
 from ....ops.shape import Permutation, axis_in
@@ -20,11 +20,6 @@ WORD = 4
 """Bytes of an element."""
 Operands = Sequence[Operand]
 Steps = Sequence[int]
-
-
-def stored(shape: Shape, layout: str) -> Shape:
-    """The shape in which a layout stores a tensor."""
-    return shape if layout == PLAIN else (shape[0], blocks(shape[1]), *shape[2:], LANES)
 
 
 def copy_calls(shape: Sequence[int], data: int, data_steps: Steps, out: int, out_steps: Steps) -> list[NativeCall]:
@@ -91,7 +86,7 @@ def _move_part(whole: Operand, piece: Operand, axis: int, cut: tuple[int, int], 
     """Copy a part of a tensor to or, with `into`, from another tensor."""
     key = _cut_axes(whole.layout, axis, *cut, whole.shape[axis])
     assert key is not None
-    shape, first, steps = part(along(axis, key), stored(whole.shape, whole.layout))
+    shape, first, steps = part(along(axis, key), stored_shape(whole.shape, whole.layout))
     place = whole.address + WORD * first
     if into:
         return copy_calls(shape, piece.address, strides(shape), place, steps)

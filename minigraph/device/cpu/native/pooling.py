@@ -11,6 +11,8 @@ from ....ops.window import per_axis
 from .call import NativeCall, NativeOp, Operand, Types, int64, native_for, pointer
 from .layout import BLOCKED, PLAIN, Layouts, blocks
 
+PLAIN_SLOWDOWN = 6.0
+"""How many times longer windows take one channel at a time (measured: 5 to 15)."""
 AXES = 3
 """Spatial axes of the kernels."""
 KINDS = {"max": 0, "avg": 1, "sum": 2}
@@ -45,7 +47,8 @@ class PoolingOp(NativeOp):
     def layouts(self, p: PoolingParams, ins: Types, outs: Types) -> Sequence[Layouts]:
         if not ins[0].size:
             return ()
-        return [Layouts((layout,) * len(ins), (layout,) * len(outs)) for layout in (BLOCKED, PLAIN)]
+        return [Layouts((layout,) * len(ins), (layout,) * len(outs), slowdown)
+                for layout, slowdown in ((BLOCKED, 1.0), (PLAIN, PLAIN_SLOWDOWN))]
 
 
 @native_for("Pooling")
