@@ -291,12 +291,13 @@ def summary(rows: Sequence[Row], asked: int) -> dict[str, Any]:
 
 def markdown(rows: Sequence[Row], figures: dict[str, Any]) -> str:
     """A table of graphs and what the whole comes to."""
-    lines = ["# `auto` beside the integer optimum", "", "Written by `python -m benchmarks.optimum`. Seconds are modelled.",
-             "", f"On average over {figures['budgets']} budgets of {figures['graphs']} graphs `auto` takes "
-             f"{figures['mean_ratio']:.4f} of the optimum's seconds, at worst {figures['worst_ratio']:.4f}; the optimum "
-             f"takes {figures['mean_optimum_over_plain']:.4f} of plain's. At {figures['left_out']} budgets there was "
-             f"none within the solver's time, or none that fits.", "", "| graph | nodes | budget | optimum / plain | auto / optimum |",
-             "|---" * 5 + "|"]
+    lines = ["# `auto` beside the integer optimum", "",
+             "Written by `python -m benchmarks.optimum`. Seconds are modelled.", "",
+             f"On average over {figures['budgets']} budgets of {figures['graphs']} graphs `auto` takes "
+             f"{figures['mean_ratio']:.4f} of the optimum's seconds, at worst {figures['worst_ratio']:.4f}; the "
+             f"optimum takes {figures['mean_optimum_over_plain']:.4f} of plain's. At {figures['left_out']} budgets "
+             f"there was none within the solver's time, or none that fits.", "",
+             "| graph | nodes | budget | optimum / plain | auto / optimum |", "|---" * 5 + "|"]
     lines += [f"| {row.seed} | {row.nodes} | {row.share} | {row.optimum_seconds / row.plain_seconds:.4f} | "
               f"{row.ratio:.4f} |" for row in rows]
     return "\n".join([*lines, ""])

@@ -118,8 +118,8 @@ _GROUPS = {"parameters, states and gradients": PERSISTENT_CLASSES, "activations"
            "inputs and outputs": ("input", "output")}
 _REMEDIES = {
     "parameters, states and gradients": "no batch size changes them; take an optimizer with fewer states, the "
-                                        "program `step`, which keeps no gradients, or give a budget and a host_budget (or disk), "
-                                        "so that memory='auto' keeps them outside the device",
+                                        "program `step`, which keeps no gradients, or give a budget and a "
+                                        "host_budget (or disk), so that memory='auto' keeps them outside the device",
     "activations": "give a budget, so that memory='auto' recomputes or swaps them, or take a smaller batch",
     "gradients of activations": "take a smaller batch; no policy drops them",
     "workspaces": "take a smaller batch, which needs less scratch at a time",
