@@ -1,18 +1,22 @@
 """schedule: the order in which nodes run, and what runs again. Without a policy it is the graph's own order."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import Cost, align
+from ..base import Cost, TensorType, align
 from ..graph.graph import FORWARD, Graph
 from ..memory.machine import Machine, get_machine
 from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Strategy, judge
-from ..memory.policies.quick import QuickCount
+from ..memory.policies.quick import QuickCount, Replayed
 from ..memory.profile import Profile
 from ..memory.schedule import Schedule, from_order
+from ..ops.op import Op
+from ..ops.registry import get_op
 from ..plan.plan import PERSISTENT_CLASSES
 from .compilation import UNBOUNDED, Compilation
 from .evaluate import allowed_host_bytes, fastest_within, no_host_room
@@ -76,7 +80,8 @@ def make_problem(state: Compilation, order: list[int]) -> Problem:
     scratch = [0 if not run else choices.least_bytes(i) if bounded else choices.of(i)[0].workspace_bytes
                for i, run in enumerate(runs)]
     machine = get_machine(state.request.machine)
-    counter = QuickCount(graph, order, held, size_bytes, scratch, seconds, machine, state.request.swap_space)
+    counter = QuickCount(graph, order, held, size_bytes, scratch, seconds, machine, state.request.swap_space,
+                         _replays(graph, order, choices, bounded, machine, profile))
 
     def quick(schedule: Schedule) -> Evaluation:
         found = counter.evaluate(schedule)
@@ -90,6 +95,36 @@ def make_problem(state: Compilation, order: list[int]) -> Problem:
     return Problem(graph, order, state.backward_start, seconds, size_bytes, quick, live, machine,
                    allowed_host_bytes(state), variables, settled,
                    state.request.swap_space)
+
+
+def _replays(graph: Graph, order: list[int], choices: Choices, bounded: bool, machine: Machine,
+             profile: Profile | None) -> dict[int, Replayed]:
+    """How nodes run again from outputs that were kept, for those that can; with a bound in little workspace."""
+    found: dict[int, Replayed] = {}
+    memo: dict[tuple, tuple[int, float]] = {}
+    for i in order:
+        op, params, outs = graph.op[i], graph.params[i], graph.entries(i)
+        how = op.replay(params) if op is not None and graph.phase[i] == FORWARD else None
+        if how is None:
+            continue
+        again, kept = get_op(how[0]), tuple(outs[k] for k in how[1])
+        operands = [graph.type_of(e) for e in (*graph.inputs[i], *kept)]
+        key = (again.name, params, *((t.shape, t.dtype, t.layout) for t in operands))
+        if key not in memo:
+            made = [graph.type_of(outs[0])]
+            cost = again.cost(params, operands, made)
+            scratch = [a.workspace_bytes for a in choices.of_op(again, params, operands, made)]
+            memo[key] = (min(scratch) if bounded else scratch[0],
+                         _seconds_of(again, params, [*operands, *made], cost, machine, profile))
+        found[i] = Replayed(again, kept, *memo[key])
+    return found
+
+
+def _seconds_of(op: Op, params: Any, operands: Sequence[TensorType], cost: Cost, machine: Machine,
+                profile: Profile | None) -> float:
+    if profile is None:
+        return machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes)
+    return profile.seconds(op.name, params, operands, cost, machine)
 
 
 def _repeated_flops(graph: Graph, schedule: Schedule) -> float:
@@ -122,8 +157,7 @@ def node_seconds(graph: Graph, order: list[int], machine: Machine, profile: Prof
         if key not in memo:
             cost = _cost(graph, i)
             operands = [graph.type_of(e) for e in (*graph.inputs[i], *graph.entries(i))]
-            memo[key] = machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes) if profile is None \
-                else profile.seconds(op.name, graph.params[i], operands, cost, machine)
+            memo[key] = _seconds_of(op, graph.params[i], operands, cost, machine, profile)
         seconds[i] = memo[key]
     return seconds
 

@@ -43,11 +43,14 @@ class Choices:
 
     def of(self, node: int) -> tuple[Algorithm, ...]:
         """The algorithms of one node."""
-        graph = self.graph
-        op, params = graph.op[node], graph.params[node]
+        graph, op = self.graph, self.graph.op[node]
         assert op is not None
-        ins = [graph.type_of(e) for e in graph.inputs[node]]
-        outs = [graph.type_of(e) for e in graph.entries(node)]
+        return self.of_op(op, graph.params[node], [graph.type_of(e) for e in graph.inputs[node]],
+                          [graph.type_of(e) for e in graph.entries(node)])
+
+    def of_op(self, op: Op, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType],
+              ) -> tuple[Algorithm, ...]:
+        """The algorithms of an op for these types."""
         key = (op.name, params, *((t.shape, t.dtype, t.layout) for t in (*ins, *outs)))
         found = self.known.get(key)
         if found is None:

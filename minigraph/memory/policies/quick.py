@@ -5,7 +5,8 @@ surprise when the evaluator judges them.
 """
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +14,9 @@ from numpy.typing import NDArray
 
 from ...base import Entry, align
 from ...graph.graph import FORWARD, Graph
-from ...ops.op import only_moves
+from ...ops.op import Op, only_moves
 from ..machine import Machine
-from ..schedule import DROP, IN, OUT, RUN, Schedule, read_roots, root_of
+from ..schedule import DROP, IN, OUT, RUN, Schedule, root_of
 from .problem import Evaluation
 
 END = 1 << 60
@@ -38,34 +39,83 @@ class _Node(NamedTuple):
 _NOTHING = _Node((), (), (), 0, None, True)
 
 
+class Replayed(NamedTuple):
+    """How a node makes its output 0 again from others of its outputs (`Op.replay`): by which op, from which of them,
+    and what that takes."""
+
+    op: Op
+    kept: tuple[Entry, ...]
+    scratch_bytes: int
+    seconds: float
+
+
 class QuickCount:
     """Counts what a schedule takes. `held_bytes` are the aligned sizes of entries, 0 for what lies in the persistent
-    arena, and `size_bytes` the same without that exception; `seconds` and `scratch_bytes` are those of each node."""
+    arena, and `size_bytes` the same without that exception; `seconds` and `scratch_bytes` are those of each node, and
+    `replays` those of nodes that run again while what they need for it was kept."""
 
     def __init__(self, graph: Graph, order: Sequence[int], held_bytes: Sequence[int], size_bytes: Sequence[int],
                  scratch_bytes: Sequence[int], seconds: Sequence[float], machine: Machine,
-                 swap_space: str = "host") -> None:
+                 swap_space: str = "host", replays: Mapping[int, Replayed] = MappingProxyType({})) -> None:
         self.size = size_bytes
         self.seconds = seconds
         self.machine, self.swap_space = machine, swap_space
         self.inputs = [graph.first[i] for i in graph.variables() if held_bytes[graph.first[i]]]
         self.outputs = {root_of(graph, e) for e in graph.outputs}
         self.entries = graph.num_entries
-        self.nodes = [_node(graph, i, held_bytes, scratch_bytes[i]) if op is not None and not op.view(graph.params[i])
-                      else _NOTHING for i, op in enumerate(graph.op)]
+        self.nodes = [_node(graph, op, i, graph.inputs[i], graph.entries(i), held_bytes, scratch_bytes[i])
+                      if op is not None and not op.view(graph.params[i]) else _NOTHING
+                      for i, op in enumerate(graph.op)]
+        self.replays = replays
+        self._replaying = self._add_replays(graph, held_bytes)
+
+    def _add_replays(self, graph: Graph, held_bytes: Sequence[int]) -> dict[int, int]:
+        """Append what counting needs of nodes that are replayed to those of nodes; where it is, by node."""
+        places, seconds = {}, list(self.seconds)
+        for i, found in self.replays.items():
+            places[i] = len(self.nodes)
+            self.nodes.append(_node(graph, found.op, i, (*graph.inputs[i], *found.kept), graph.entries(i)[:1],
+                                    held_bytes, found.scratch_bytes))
+            seconds.append(found.seconds)
+        self.seconds = seconds
+        return places
 
     def evaluate(self, schedule: Schedule) -> Evaluation:
         """Peak transient bytes, modelled seconds with the stalls for copies, and peak host bytes but for homes."""
-        order = [node for kind, node in schedule.steps if kind == RUN]
-        if not schedule.away and all(kind in (RUN, DROP) for kind, _ in schedule.steps):
+        steps = self._resolved(schedule.steps)
+        if not schedule.away and all(kind in (RUN, DROP) for kind, _ in steps):
+            order = [node for kind, node in steps if kind == RUN]
             live = self._live_bytes([(RUN, node) for node in order], schedule.away)
             return Evaluation(int(live.max(initial=0)), sum(map(self.seconds.__getitem__, order)))
-        return Evaluation(int(self.live_bytes(schedule).max(initial=0)), self._seconds(schedule),
-                          self._host_bytes(schedule))
+        return Evaluation(int(self._live_bytes(steps, schedule.away).max(initial=0)),
+                          self._seconds(steps, schedule.away), self._host_bytes(schedule))
 
     def live_bytes(self, schedule: Schedule) -> NDArray[np.int64]:
         """Live transient bytes at each step, with its workspace."""
-        return self._live_bytes(schedule.steps, schedule.away)
+        return self._live_bytes(self._resolved(schedule.steps), schedule.away)
+
+    def _resolved(self, steps: Steps) -> Steps:
+        """The steps with replays in the place of nodes that run again, where what they need is kept."""
+        if not self._replaying:
+            return steps
+        ran: set[int] = set()
+        dropped: set[Entry] = set()
+        swapped: set[Entry] = set()
+        resolved = []
+        for kind, operand in steps:
+            if kind == RUN and operand in self._replaying:
+                kept = self.replays[operand].kept
+                if operand in ran and dropped.isdisjoint(kept) and swapped.isdisjoint(kept):
+                    operand = self._replaying[operand]
+                else:
+                    ran.add(operand)
+                    dropped.difference_update(kept)
+            elif kind == DROP:
+                dropped.add(operand)
+            elif kind == OUT:
+                swapped.add(operand)
+            resolved.append((kind, operand))
+        return resolved
 
     def _live_bytes(self, steps: Steps, away: Collection[Entry]) -> NDArray[np.int64]:
         last, nodes, size = self._last_uses(steps, away), self.nodes, self.size
@@ -112,7 +162,7 @@ class QuickCount:
         ran = bytearray(len(self.nodes))
         for t, (kind, node) in enumerate(steps):
             if kind == RUN:
-                if ran[node] or not self.nodes[node].is_forward:
+                if ran[node] or node >= len(self.nodes) - len(self.replays) or not self.nodes[node].is_forward:
                     return t
                 ran[node] = 1
         return len(steps)
@@ -157,13 +207,13 @@ class QuickCount:
             last[k] = END
         return last
 
-    def _seconds(self, schedule: Schedule) -> float:
+    def _seconds(self, steps: Steps, away: Collection[Entry]) -> float:
         """Time on a compute stream and two copy streams, each in order, with the waits between them."""
         compute = leaving = arriving = 0.0
         left: dict[Entry, float] = {}
         there: dict[Entry, float] = {}
-        nodes, seconds, away = self.nodes, self.seconds, schedule.away
-        for kind, operand in schedule.steps:
+        nodes, seconds = self.nodes, self.seconds
+        for kind, operand in steps:
             if kind == RUN:
                 if there:
                     for entry in nodes[operand].reads:
@@ -223,9 +273,10 @@ def _returns(schedule: Schedule) -> set[int]:
     return found
 
 
-def _node(graph: Graph, i: int, size: Sequence[int], scratch_bytes: int) -> _Node:
-    op, params, inputs, first = graph.op[i], graph.params[i], graph.inputs[i], graph.first[i]
-    assert op is not None
+def _node(graph: Graph, op: Op, i: int, inputs: Sequence[Entry], made: Sequence[Entry], size: Sequence[int],
+          scratch_bytes: int) -> _Node:
+    """What counting needs of node `i`, or of what runs in its place, with these inputs and outputs."""
+    params, first = graph.params[i], graph.first[i]
     unread = op.unread(params)
     roots = [root_of(graph, e) for e in inputs]
     declared = op.inplace(params)
@@ -236,9 +287,10 @@ def _node(graph: Graph, i: int, size: Sequence[int], scratch_bytes: int) -> _Nod
         if source not in unread and alone and size[root] and size[first + out]:
             pairs.append((root, first + out))
     changed = {first + out for _, out in op.mutates(params)}
-    outs = tuple(e for e in graph.entries(i) if e not in changed)
+    outs = tuple(e for e in made if e not in changed)
     moves = (roots[1], inputs[0]) if only_moves(op, params) and graph.op[graph.node_of[inputs[0]]] is None else None
-    return _Node(tuple(read_roots(graph, i)), tuple(pairs), outs, align(scratch_bytes), moves,
+    reads = tuple(dict.fromkeys(root for k, root in enumerate(roots) if k not in unread))
+    return _Node(reads, tuple(pairs), outs, align(scratch_bytes), moves,
                  graph.phase[i] == FORWARD)
 
 
