@@ -23,6 +23,12 @@ CASES = [((5, 8, 12, 10), dict(kernel=(3, 3), num_filter=6, pad=(1, 1))),
          ((3, 2, 24), dict(kernel=(5,), num_filter=3, dilate=(2,)))]
 
 
+@pytest.fixture(autouse=True)
+def in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy computes: the C++ kernels of a convolution take no workspace to choose about."""
+    monkeypatch.setenv("MINIGRAPH_CPU_KERNELS", "numpy")
+
+
 def operands(name: str, shape: tuple[int, ...], params: dict[str, Any]) -> tuple[Any, Any, list, np.ndarray]:
     """An operator of a convolution with its parameters, random inputs, and an output."""
     random = np.random.default_rng(1)
