@@ -133,3 +133,7 @@ BINARY(reciprocal_backward, BinaryArgs, x *-(y * y))
 BINARY(clip_backward, BinaryConstantArgs, x *either((y >= a.first) & (y <= a.second), 1.0f, 0.0f))
 BINARY(leaky_backward, BinaryConstantArgs, x *either(y > 0.0f, 1.0f, a.first))
 BINARY(elu_backward, BinaryConstantArgs, x *(y > 0.0f ? Native{} + a.second : y + a.first))
+
+// x: a prediction; y: its target
+BINARY(difference_backward, BinaryConstantArgs, (x - y) * a.first)
+BINARY(sign_backward, BinaryConstantArgs, sign(x - y) * a.first)

@@ -37,11 +37,17 @@ def numbers(ids: np.ndarray, bound: int, where: str, ignored: float | None = Non
             right |= piece == ignored
         if not right.all():
             at = s.start + int(np.argmin(right))
-            place = tuple(int(i) for i in np.unravel_index(at, ids.shape))
-            place = (place[0] + first, *place[1:])
-            raise MXNetError(f"{where}: {row[at]} at position {format_shape(place)} is outside [0, {bound})"
-                             + ("" if ignored is None else f" and is not the ignored {ignored:g}"))
+            raise out_of_range(where, row[at], at, ids.shape, bound, ignored, first)
         yield s.start, piece.astype(np.int64)
+
+
+def out_of_range(where: str, value: Any, at: int, shape: Sequence[int], bound: int, ignored: float | None = None,
+                 first: int = 0) -> MXNetError:
+    """The error about the number at flat position `at` of a tensor of ids, whose first row is number `first`."""
+    place = tuple(int(i) for i in np.unravel_index(at, shape))
+    place = (place[0] + first, *place[1:])
+    return MXNetError(f"{where}: {value} at position {format_shape(place)} is outside [0, {bound})"
+                      + ("" if ignored is None else f" and is not the ignored {ignored:g}"))
 
 
 def offsets(start: int, ids: np.ndarray, view: tuple[int, int, int]) -> np.ndarray:

@@ -17,6 +17,7 @@ from ....base import Algorithm, MXNetError, Shape, TensorType
 from ....ops.op import Op
 from .layout import Layouts, padded_size
 from .library import Library
+from .refusal import Refusal
 
 NUMPY_SLOWDOWN = 4.0
 """How many times the modelled time NumPy takes, about: convolutions in two threads (measured: 2.6 to 3.1), more for
@@ -43,20 +44,23 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class NativeCall:
-    """One call: `args` are (struct format, value or tuple of values) in the order of the kernel's struct."""
+    """One call: `args` are (struct format, value or tuple of values) in the order of the kernel's struct; `refusal` is
+    what the kernel may refuse."""
 
     kernel: str
     args: tuple[tuple[str, Any], ...]
+    refusal: Refusal | None = None
 
-    def pack(self, library: Library) -> tuple[int, bytes]:
-        """The function's address and its packed arguments; MXNetError when the kernel takes others."""
+    def pack(self, library: Library) -> tuple[int, bytes, Refusal | None]:
+        """The function's address, its packed arguments, and what it may refuse; MXNetError when the kernel takes
+        other arguments."""
         address, nbytes = library.kernel(self.kernel)
         values = [v for _, value in self.args for v in (value if isinstance(value, tuple) else (value,))]
         packed = struct.pack("@" + "".join(form for form, _ in self.args) + "0P", *values)
         if len(packed) != nbytes:
             raise MXNetError(f"kernel {self.kernel} of {library.path} takes {nbytes} bytes of arguments, got "
                              f"{len(packed)}; the library is of another version: install minigraph again")
-        return address, packed
+        return address, packed, self.refusal
 
 
 class NativeOp:
