@@ -18,16 +18,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from minigraph.memory.policies import POLICIES, Problem
+from minigraph.memory.policies import POLICIES
 
 from . import reproduced
-from .search import Build, Cost, Setting, costs, has_plan, largest, least_bytes, least_seconds, problem_at
+from .search import Build, Cost, Setting, Step, largest, least_bytes, least_seconds
 from .tables import FIGURES, GIB, HOST_BYTES, NETWORKS, Figure
 
 GB = 10**9
 
 RESOLUTION = 0.01
-"""Share of a size to which the largest is found."""
+"""Share of the capacity that the largest size may leave free."""
 
 
 @dataclass
@@ -53,14 +53,15 @@ class Row:
 
 
 class Bench:
-    """Remembers a network's problem at a size, and what policies came to, while figures share them."""
+    """Remembers what policies came to, while figures share it."""
 
     def __init__(self, searching: bool) -> None:
         self.searching = searching
         self.builds: dict[str, Build] = {}
         self.costs: dict[tuple[Any, ...], list[Cost]] = {}
         self.plain_seconds: dict[tuple[Any, ...], float] = {}
-        self.problem: tuple[tuple[Any, ...], Problem] | None = None
+        self.step: tuple[tuple[Any, ...], Step] | None = None
+        self.largest: dict[tuple[Any, ...], tuple[int, int | None]] = {}
 
     def measure(self, figure: Figure) -> Row:
         """All policies of one figure that there are."""
@@ -79,27 +80,43 @@ class Bench:
         seconds = least_seconds(self.costs[(*key, policy)], limit)
         result.slower = None if seconds is None else seconds / self.plain_seconds[key]
         if self.searching and not figure.published_bytes:
-            result.largest = largest(lambda n: self._least(figure, policy, n), figure.capacity_bytes,
-                                     figure.published, RESOLUTION)
-            if result.largest and figure.slowdown == float("inf"):
-                result.planned_bytes = has_plan(self._build(figure), result.largest, policy, figure.capacity_bytes,
-                                                _setting(figure))
+            result.largest, result.planned_bytes = self._largest(figure, policy)
         return result
+
+    def _largest(self, figure: Figure, policy: str) -> tuple[int, int | None]:
+        """The largest size of a policy and the bytes of its plan, smaller by a share until packing fits too."""
+        key = (*_key(figure, 0), figure.capacity_bytes, figure.slowdown, policy)
+        if key not in self.largest:
+            n = largest(lambda k: self._least(figure, policy, k), figure.capacity_bytes, figure.published, RESOLUTION)
+            planned = self._planned_bytes(figure, policy, n) if n else None
+            while planned is not None and planned > figure.capacity_bytes:
+                n = min(n - 1, int(n * (1 - RESOLUTION)))
+                planned = self._planned_bytes(figure, policy, n) if n else None
+            self.largest[key] = n, planned
+        return self.largest[key]
 
     def _least(self, figure: Figure, policy: str, n: int) -> int:
         """The least bytes of a policy at a size, within the time that the figure allows."""
         key = _key(figure, n)
         if (*key, policy) not in self.costs:
-            problem = self._problem(figure, n)
-            self.costs[(*key, policy)] = costs(policy, problem)
-            self.plain_seconds[key] = sum(problem.seconds[node] for node in problem.order)
+            step = self._step(figure, n)
+            self.costs[(*key, policy)] = [(c.peak_bytes, c.seconds) for c in step.candidates(policy)]
+            self.plain_seconds[key] = step.plain_seconds
         return least_bytes(self.costs[(*key, policy)], figure.slowdown * self.plain_seconds[key])
 
-    def _problem(self, figure: Figure, n: int) -> Problem:
+    def _planned_bytes(self, figure: Figure, policy: str, n: int) -> int:
+        """Bytes of the plan of the candidate with the lowest peak within the time that the figure allows."""
+        step = self._step(figure, n)
+        self.step = None
+        within = figure.slowdown * step.plain_seconds
+        return step.planned_bytes(min((c for c in step.candidates(policy) if c.seconds <= within),
+                                      key=lambda c: c.peak_bytes))
+
+    def _step(self, figure: Figure, n: int) -> Step:
         key = _key(figure, n)
-        if self.problem is None or self.problem[0] != key:
-            self.problem = key, problem_at(self._build(figure), n, _setting(figure))
-        return self.problem[1]
+        if self.step is None or self.step[0] != key:
+            self.step = key, Step(self._build(figure), n, _setting(figure))
+        return self.step[1]
 
     def _build(self, figure: Figure) -> Build:
         if figure.network not in self.builds:

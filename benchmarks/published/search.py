@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minigraph.base import Algorithm, OutOfMemoryError, Shape, TensorType
+from minigraph.base import Algorithm, Shape, TensorType
 from minigraph.device.cuda import import_families
 from minigraph.device.cuda.launch import implemented, kernel_op
-from minigraph.memory.policies import POLICIES, Problem
+from minigraph.memory.policies import POLICIES, Candidate
 from minigraph.ops.op import Op
 from minigraph.passes.compilation import Compilation
-from minigraph.passes.pipeline import PASSES, compile_program, run_pass
+from minigraph.passes.pipeline import PASSES, run_pass
 from minigraph.passes.schedule import PLAIN, make_problem
-from minigraph.planning import Program, prepare
+from minigraph.planning import prepare
 
 Build = Callable[[int], "tuple[Any, Mapping[str, Shape]]"]
 """From a batch or a depth to a symbol and the shapes of its inputs."""
@@ -22,6 +22,8 @@ Cost = tuple[int, float]
 MOMENTUM = {"momentum": 0.9}
 NEVER = 1 << 62
 """Bytes that no capacity reaches."""
+_SCHEDULED = 1 + next(k for k, stage in enumerate(PASSES) if stage.name == "schedule")
+"""Number of passes up to the schedule."""
 
 
 @dataclass(frozen=True)
@@ -32,22 +34,38 @@ class Setting:
     host_bytes: int
 
 
-def problem_at(build: Build, n: int, setting: Setting) -> Problem:
-    """What policies are given of a training step with momentum."""
-    program = _program(build, n, setting)
-    state = Compilation(program.request, program.graph, program.layout)
-    for stage in PASSES:
-        run_pass(stage, state)
-        if stage.name == "schedule":
-            break
-    assert state.schedule is not None
-    return make_problem(state, list(state.schedule.order))
+class Step:
+    """A training step with momentum, compiled up to its schedule, with the workspaces of minigraph's GPU kernels."""
 
+    def __init__(self, build: Build, n: int, setting: Setting) -> None:
+        symbol, shapes = build(n)
+        program = prepare(symbol, shapes, "sgd", "step", optimizer_params=MOMENTUM, machine=setting.machine,
+                          host_budget=setting.host_bytes)
+        request = replace(program.request, algorithms=gpu_algorithms, verify=False)
+        self.state = Compilation(request, program.graph, program.layout)
+        for stage in PASSES[:_SCHEDULED]:
+            run_pass(stage, self.state)
+        assert self.state.schedule is not None
+        self.problem = make_problem(self.state, list(self.state.schedule.order))
 
-def costs(policy: str, problem: Problem) -> list[Cost]:
-    """What each candidate of a policy takes; `plain` has the graph's own order alone."""
-    strategy = PLAIN if policy == "plain" else POLICIES[policy]
-    return [(c.peak_bytes, c.seconds) for c in strategy.offer(problem, strategy.moves_homes)]
+    @property
+    def plain_seconds(self) -> float:
+        """Modelled time of the plain order."""
+        return sum(self.problem.seconds[node] for node in self.problem.order)
+
+    def candidates(self, policy: str) -> list[Candidate]:
+        """What a policy offers; `plain` offers the graph's own order alone."""
+        strategy = PLAIN if policy == "plain" else POLICIES[policy]
+        return strategy.offer(self.problem, strategy.moves_homes)
+
+    def planned_bytes(self, candidate: Candidate) -> int:
+        """Bytes of the packed and verified plan of a candidate. The step cannot be asked again."""
+        self.state.schedule = candidate.schedule
+        self.state.request = replace(self.state.request, verify=True)
+        for stage in PASSES[_SCHEDULED:]:
+            run_pass(stage, self.state)
+        assert self.state.plan is not None
+        return self.state.plan.planned_bytes
 
 
 def least_bytes(found: Iterable[Cost], within_seconds: float = float("inf")) -> int:
@@ -61,40 +79,24 @@ def least_seconds(found: Iterable[Cost], within_bytes: int) -> float | None:
 
 
 def largest(needed: Callable[[int], int], capacity_bytes: int, start: int, resolution: float) -> int:
-    """The largest n whose needed bytes are within the capacity, to a share of n; 0 when there is none.
+    """The largest n whose needed bytes are within the capacity, or one that fills it to a share; 0 for none.
 
     Bytes grow about linearly: the next n is where a line through the last two that were tried meets the capacity,
     and every third one halves what is left, should they not.
     """
     fits, above, tried = 0, 1 << 40, [(0, 0)]
     n = start
-    while above - fits > max(1, int(resolution * fits)):
-        tried.append((n, needed(n)))
-        fits, above = (n, above) if tried[-1][1] <= capacity_bytes else (fits, n)
-        (before, before_bytes), (_, nbytes) = tried[-2:]
-        slope = max((nbytes - before_bytes) / (n - before), nbytes / n / 8)
+    while above - fits > 1:
+        nbytes = needed(n)
+        tried.append((n, nbytes))
+        if 0 <= capacity_bytes - nbytes < resolution * capacity_bytes:
+            return n
+        fits, above = (n, above) if nbytes <= capacity_bytes else (fits, n)
+        slope = max((nbytes - tried[-2][1]) / (n - tried[-2][0]), nbytes / n / 8)
         n = (fits + above) // 2 if len(tried) % 3 == 0 and above < 1 << 40 else \
-            round(n + (capacity_bytes - nbytes) / slope)
+            int(n + (capacity_bytes * (1 - resolution / 4) - nbytes) / slope)
         n = min(max(n, fits + 1), above - 1, 8 * max(fits, start))
     return fits
-
-
-def has_plan(build: Build, n: int, policy: str, capacity_bytes: int, setting: Setting) -> int | None:
-    """Bytes of a verified, packed plan within a capacity, or None when there is none."""
-    program = _program(build, n, setting, memory=policy, budget=None if policy == "plain" else capacity_bytes)
-    try:
-        found = compile_program(program.graph, replace(program.request, verify=True), program.layout)
-    except OutOfMemoryError:
-        return None
-    return found.planned_bytes if found.planned_bytes <= capacity_bytes else None
-
-
-def _program(build: Build, n: int, setting: Setting, **options: Any) -> Program:
-    """A training step with momentum, with the workspaces of minigraph's GPU kernels."""
-    symbol, shapes = build(n)
-    found = prepare(symbol, shapes, "sgd", "step", optimizer_params=MOMENTUM, machine=setting.machine, verify=False,
-                    host_budget=setting.host_bytes, **options)
-    return replace(found, request=replace(found.request, algorithms=gpu_algorithms))
 
 
 def gpu_algorithms(op: Op, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[Algorithm]:

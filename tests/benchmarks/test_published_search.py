@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.published.__main__ import main
-from benchmarks.published.search import NEVER, Setting, costs, has_plan, largest, least_bytes, least_seconds, problem_at
+from benchmarks.published.search import NEVER, Setting, Step, largest, least_bytes, least_seconds
 from benchmarks.published.tables import FIGURES, NETWORKS
 from minigraph.memory.machine import MACHINES
 from tests.memory.test_policies import convolutional
@@ -28,24 +28,25 @@ def test_the_search_finds_the_largest_that_fits(start: int, fixed: int, each: in
     assert len(tried) == len(set(tried)) < 60
 
 
-def test_the_search_stops_at_the_resolution() -> None:
+def test_the_search_stops_where_the_capacity_is_filled() -> None:
     tried: list[int] = []
-    found = largest(lambda n: tried.append(n) or n * n, 10**8, 100, 0.05)
-    assert 9500 <= found <= 10_000 and len(tried) < 16
+    found = largest(lambda n: tried.append(n) or 200 + 11 * n, 10**6, 100, 0.01)
+    assert 0.99 * 10**6 <= 200 + 11 * found <= 10**6 and len(tried) < 8
 
 
 def small(n: int):
     return convolutional(), {"data": (n, 3, 16, 16)}
 
 
-def test_what_a_policy_needs_by_the_quick_count_is_what_its_plan_takes() -> None:
-    found = costs("superneurons", problem_at(small, 64, SETTING))
-    least = least_bytes(found)
-    planned = has_plan(small, 64, "superneurons", least + least // 50, SETTING)
-    assert planned is not None and planned <= least + least // 50
-    assert has_plan(small, 64, "superneurons", least // 2, SETTING) is None
-    fastest = least_seconds(found, 1 << 60)
-    assert fastest is not None and least_bytes(found, fastest) > least and least_bytes(found, 0.0) == NEVER
+def test_what_a_policy_needs_by_the_quick_count_is_about_what_its_plan_takes() -> None:
+    step = Step(small, 64, SETTING)
+    found = step.candidates("superneurons")
+    lowest = min(found, key=lambda c: c.peak_bytes)
+    costs = [(c.peak_bytes, c.seconds) for c in found]
+    fastest = least_seconds(costs, 1 << 60)
+    assert fastest == pytest.approx(step.plain_seconds) and least_bytes(costs) == lowest.peak_bytes
+    assert least_bytes(costs, fastest) > lowest.peak_bytes and least_bytes(costs, 0.0) == NEVER
+    assert lowest.peak_bytes <= step.planned_bytes(lowest) <= 1.02 * lowest.peak_bytes
 
 
 def test_every_figure_has_its_network_and_machine() -> None:
