@@ -206,6 +206,22 @@ extern "C" __global__ void batchnorm_inference_scale(const float *gamma, const f
   scale[channel] = (float)(inverse_deviation(var[channel], eps) * (gamma ? gamma[channel] : 1.f));
 }
 
+// A weight of `rows` filters, and its bias, that do what a normalisation behind them does. gamma and bias may be
+// null: 1 and 0.
+extern "C" __global__ void batchnorm_fold(const float *weight, const float *gamma, const float *beta,
+                                          const float *mean, const float *var, const float *bias,
+                                          float *new_weight, float *new_bias, float eps, long long elements,
+                                          long long rows) {
+  long long width = elements / rows;
+  GRID_STRIDE(i, elements) {
+    long long row = i / width;
+    double scale = inverse_deviation(var[row], eps) * (gamma ? gamma[row] : 1.f);
+    new_weight[i] = weight[i] * (float)scale;
+    if (i % width == 0)
+      new_bias[row] = (float)(beta[row] + ((bias ? (double)bias[row] : 0.) - mean[row]) * scale);
+  }
+}
+
 extern "C" __global__ void batchnorm_inference_backward_data_inplace(const float *grad, const float *scale,
                                                                      float *out, long long elements,
                                                                      long long channels, long long after) {

@@ -38,7 +38,7 @@ def plan(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer | 
          dtypes: Mapping[str, Any] | None = None, inputs: Iterable[str] | None = None,
          optimizer_params: Mapping[str, Any] | None = None, verify: bool = True, budget: int | str | None = None,
          host_budget: int | str | None = None, disk: str | None = None, machine: str = "cpu",
-         profile: str | None = None, search: str = "default", fuse: bool = True) -> Plan:
+         profile: str | None = None, search: str = "default", fuse: bool = True, fold: bool = False) -> Plan:
     """The verified plan of one program of `symbol` for inputs of these shapes; nothing is allocated.
 
     `program` is `step` (needs an optimizer), `train` or `eval`; by default `step` with an optimizer and else
@@ -46,13 +46,13 @@ def plan(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer | 
     for every run, which have no gradient; by default those with a shape given, and labels. A policy in `memory` keeps
     within `budget` (bytes, or a text such as "4GiB") by the times of `machine`, a name or a machine
     file, or of `profile`, a file of measured times (`minigraph.measure`). With search="full" `auto` weighs the
-    schedules of every policy, and is slower than none at any budget. With `fuse=False` every operator runs by itself.
-    The plan is the one that an executor, or a Module, bound in the same way has. MXNetError says what is unknown or
-    does not fit.
+    schedules of every policy, and is slower than none at any budget. `fuse` and `fold` are those of Executor. The
+    plan is the one that an executor, or a Module, bound in the same way has. MXNetError says what is unknown or does
+    not fit.
     """
     prepared = prepare(symbol, shapes, optimizer, program, memory, grad_req=grad_req, dtypes=dtypes, inputs=inputs,
                        optimizer_params=optimizer_params, verify=verify, budget=budget, host_budget=host_budget,
-                       disk=disk, machine=machine, profile=profile, search=search, fuse=fuse)
+                       disk=disk, machine=machine, profile=profile, search=search, fuse=fuse, fold=fold)
     return compile_program(prepared.graph, prepared.request, prepared.layout)
 
 
@@ -61,7 +61,7 @@ def prepare(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer
             dtypes: Mapping[str, Any] | None = None, inputs: Iterable[str] | None = None,
             optimizer_params: Mapping[str, Any] | None = None, verify: bool = True, budget: int | str | None = None,
             host_budget: int | str | None = None, disk: str | None = None, machine: str = "cpu",
-            profile: str | None = None, search: str = "default", fuse: bool = True) -> Program:
+            profile: str | None = None, search: str = "default", fuse: bool = True, fold: bool = False) -> Program:
     """What `plan` compiles, for whoever wants to look at each pass; the arguments are those of `plan`."""
     name = program or ("train" if optimizer is None else "step")
     if name not in PROGRAMS:
@@ -82,8 +82,8 @@ def prepare(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer
         raise MXNetError(f"budget or host_budget: {error}") from error
     device = device_of(cpu())
     request = Request(name, requests, fed, updater=updater, verify=verify, machine=machine, profile=profile,
-                      algorithms=device.algorithms, fuse=fuse, fuses=device.fuses, layouts=device.layouts,
-                      **vars(choice))
+                      algorithms=device.algorithms, fuse=fuse, fold=fold, fuses=device.fuses,
+                      layouts=device.layouts, **vars(choice))
     return Program(graph, request, _layout(graph, fed))
 
 

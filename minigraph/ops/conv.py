@@ -88,6 +88,9 @@ class Convolution(Op):
         bias = [_merge("bias", given, (p.num_filter,), data) for given in ins[2:]]
         return [data, weight, *bias], [out]
 
+    def weight_rows(self, p: ConvolutionParams) -> int:
+        return 1
+
     def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Sequence[Entry | None], wanted: Sequence[bool]) -> Sequence[Entry | None]:
         result: list[Entry | None] = [None] * len(ins)

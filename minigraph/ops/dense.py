@@ -54,6 +54,9 @@ class FullyConnected(Op):
         bias = [merge_shapes(given, (p.num_hidden,)) for given in ins[2:]]
         return [data, weight, *bias], [out]
 
+    def weight_rows(self, p: FullyConnectedParams) -> int | None:
+        return 1 if p.flatten else None
+
     def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Sequence[Entry | None], wanted: Sequence[bool]) -> Sequence[Entry | None]:
         result: list[Entry | None] = [None] * len(ins)

@@ -2,15 +2,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..base import Builder, Entry, Shape
 from .channels import Statistics, channel_layout, channel_parts, infer_channels, normalise, parts_of
-from .norm import BatchNormOp, Normalisation, StatisticsOp, scale_of
-from .op import Arrays, Sample, Workspace, merge_shapes
+from .norm import BatchNormOp, BatchNormParams, Normalisation, NormaliseParams, StatisticsOp, scale_of
+from .op import Arrays, Op, Sample, Workspace, merge_shapes
+from .params import param
 from .registry import register
+
+
+@dataclass(frozen=True)
+class FoldParams(BatchNormParams):
+    """Parameters of a normalisation folded into the weight before it."""
+
+    no_bias: bool = param(False, "bool", "whether the layer before has no bias")
 
 
 @register
@@ -20,6 +29,15 @@ class _BatchNormInference(Normalisation):
     name = "_batchnorm_inference"
     vectors = ("gamma", "beta", "moving_mean", "moving_var")
     addend_at = 5
+
+    def fold(self, b: Builder, p: NormaliseParams, ins: Sequence[Entry], producer: Op, q: Any,
+             sources: Sequence[Entry]) -> Sequence[Entry] | None:
+        if producer.weight_rows(q) != p.axis or p.addend or p.act_type is not None:
+            return None
+        data, weight, *bias = sources
+        folded = b.node("_batchnorm_fold", [weight, *ins[1:], *bias], eps=p.eps, fix_gamma=p.fix_gamma,
+                        no_bias=not bias)
+        return b.node(producer.name, [data, *folded], **{**vars(q), "no_bias": False})
 
     def split(self, p: Any) -> tuple[int, ...]:
         return (0,) if p.axis else ()
@@ -55,6 +73,43 @@ class _BatchNormInference(Normalisation):
             return Sample(p, (shape, *(vector,) * 4, *addend), low=0.5, high=2.0, differentiable=False)
         return (sample((3, 2, 4), fix_gamma=False, act_type="tanh"), sample((2, 3, 4), addend=True, axis=-1),
                 sample((2, 3, 2, 2), fix_gamma=False, addend=True, act_type="relu"))
+
+
+@register
+class _BatchNormFold(BatchNormOp):
+    """Weight and bias of a convolution or a dense layer that does what it and a normalisation by the moving statistics
+    behind it do: from (weight, gamma, beta, moving_mean, moving_var), and the bias where there is one.
+
+    weight gamma / deviation a filter, and beta + (bias - moving_mean) gamma / deviation.
+    """
+
+    name = "_batchnorm_fold"
+    Params = FoldParams
+    vectors = ("gamma", "beta", "moving_mean", "moving_var")
+
+    def inputs(self, p: FoldParams) -> tuple[str, ...]:
+        return ("weight", *self.vectors, *(() if p.no_bias else ("bias",)))
+
+    def outputs(self, p: FoldParams) -> tuple[str, ...]:
+        return ("weight", "bias")
+
+    def infer_shape(self, p, ins, outs):
+        weight, vector = infer_channels(0, merge_shapes(ins[0], outs[0]), [*ins[1:], outs[1]])
+        return [weight, *[vector] * (len(ins) - 1)], [weight, vector]
+
+    def unread(self, p: FoldParams) -> tuple[int, ...]:
+        return (1,) if p.fix_gamma else ()
+
+    def compute(self, p: FoldParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        weight, gamma, beta, mean, var, *bias = ins
+        scale = scale_of(p, gamma, var)
+        rows = scale.astype(weight.dtype).reshape(-1, *(1,) * (weight.ndim - 1))
+        np.multiply(weight, rows, out=outs[0])
+        outs[1][...] = beta + ((bias[0] if bias else 0) - mean) * scale
+
+    def samples(self) -> Sequence[Sample]:
+        return (Sample({"fix_gamma": False}, ((3, 2, 2, 2), *((3,),) * 5), low=0.5, high=2.0, differentiable=False),
+                Sample({"no_bias": True}, ((4, 5), *((4,),) * 4), low=0.5, high=2.0, differentiable=False))
 
 
 @register

@@ -163,6 +163,18 @@ class Op:
         """
         return None
 
+    def fold(self, b: Builder, p: Any, ins: Sequence[Entry], producer: Op, q: Any,
+             sources: Sequence[Entry]) -> Sequence[Entry] | None:
+        """In evaluation: add nodes that do what this op and the one that makes its input 0 do, by changing weights
+        beforehand, which rounds otherwise; the output, or None when it cannot be. `sources` are the producer's inputs.
+        """
+        return None
+
+    def weight_rows(self, p: Any) -> int | None:
+        """The axis of the output whose elements are made of one row of the weight, input 1, and one element of the
+        bias, input 2 unless `no_bias`; None for an op that is not of that kind."""
+        return None
+
     # -- execution ---------------------------------------------------------------------------------------------
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         """The NumPy definition, the truth for every device: write every element of `outs`.

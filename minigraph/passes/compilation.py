@@ -95,7 +95,8 @@ class Request:
     transient arena. `memory` is one of MEMORY_MODES or a policy. `updater` is needed for `step` and `update`; `skip`
     names arguments that `update` leaves alone, since no output depends on them. `algorithms` gives a device's own ways
     to compute an op; the default are those that the op declares. `fuse` lets operators take over what their readers do,
-    where `fuses` (a device's word; by default always) agrees; `layouts` are those that a device takes operands in, by
+    where `fuses` (a device's word; by default always) agrees; `fold` puts what
+    follows weights in evaluation into them; `layouts` are those that a device takes operands in, by
     default plain ones alone. `budget_bytes` bounds both arenas together; `machine`
     names the machine model whose times a policy weighs, and `profile` a file of measured times that replace its own
     where there are any; `host_budget_bytes` bounds what may be swapped out, to the
@@ -111,6 +112,7 @@ class Request:
     verify: bool = True
     algorithms: AlgorithmChoices | None = None
     fuse: bool = True
+    fold: bool = False
     fuses: FusionChoices | None = None
     layouts: LayoutChoices | None = None
     budget_bytes: int | None = None

@@ -22,8 +22,9 @@ def fingerprint(symbol_graph: Graph, request: Request) -> str:
     graph = symbol_graph
     requests = sorted(request.requests.items()) if request.program != "eval" else []
     algorithms, fuses = request.algorithms, request.fuse and request.fuses
+    folded = request.fold and request.program == "eval"
     digest = hashlib.sha256(f"{request.program} {requests} {sorted(request.inputs)} {sorted(request.skip)} "
-                            f"{request.fuse} {_named(algorithms)} {_named(fuses)} {_named(request.layouts)} "
+                            f"{request.fuse} {folded} {_named(algorithms)} {_named(fuses)} {_named(request.layouts)} "
                             f"{graph.outputs} {graph.output_names}\n".encode())
     for i, op in enumerate(graph.op):
         kind = f"{graph.variable_class.get(i)} {graph.name[i]}" if op is None else op.name

@@ -13,6 +13,7 @@ from ..plan.verify import verify
 from .apply_schedule import apply_schedule
 from .compilation import Compilation, Pass, Request
 from .expand import expand
+from .fold import fold
 from .fold_views import fold_views
 from .fuse import fuse, fuse_backward
 from .gradient import gradient, prune
@@ -34,6 +35,7 @@ def _verify(state: Compilation) -> None:
 PASSES = (
     Pass("expand", (), ("graph",), expand, rewrites=True),
     Pass("fold views", ("graph",), (), fold_views, rewrites=True),
+    Pass("fold", ("graph",), (), fold, rewrites=True),
     Pass("fuse", ("graph",), (), fuse, rewrites=True),
     Pass("gradient", ("graph",), (), gradient, rewrites=True),
     Pass("prune", ("graph",), (), prune, rewrites=True),

@@ -300,6 +300,13 @@ def batch_norm_inference(p: Any, x: Tensor, gamma: Tensor, beta: Tensor, mean: T
     return [followed(p, out.movedim(1, p.axis), addend)]
 
 
+@oracle("_batchnorm_fold")
+def batch_norm_fold(p: Any, weight: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, var: Tensor,
+                    *bias: Tensor) -> list[Tensor]:
+    scale = (torch.ones_like(gamma) if p.fix_gamma else gamma) / (var + p.eps).sqrt()
+    return [torch.einsum("f...,f->f...", weight, scale), beta + (sum(bias, torch.zeros_like(mean)) - mean) * scale]
+
+
 @oracle("_elementwise")
 def elementwise(p: Any, *ins: Tensor) -> list[Tensor]:
     registers = list(ins)

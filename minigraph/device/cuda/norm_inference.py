@@ -6,7 +6,7 @@ from typing import Any
 
 from ...base import Algorithm
 from .channels import partition
-from .launch import KernelOp, Launch, Operand, address, float32, int32, int64, kernels_for, pointer
+from .launch import BLOCK, KernelOp, Launch, Operand, address, flat_grid, float32, int32, int64, kernels_for, pointer
 from .norm import ACTIVATIONS, Operands, Types, act, addend, null_or, per_channel, per_element, per_part
 from .operands import require_float32
 
@@ -30,6 +30,21 @@ class BatchNormInferenceKernels(KernelOp):
         args = (pointer(data), pointer(mean), address(work), pointer(beta), addend(p, ins, 5), pointer(outs[0]),
                 act(p))
         return [*_scale(p, gamma, var, work), *per_element("batchnorm_normalise_inplace", args, p.axis, data)]
+
+
+@kernels_for("_batchnorm_fold")
+class BatchNormFoldKernels(KernelOp):
+    """A thread an element of the weight; the first of a row makes the bias too."""
+
+    def launches(self, p: Any, ins: Operands, outs: Operands, work: int) -> Sequence[Launch]:
+        require_float32("_batchnorm_fold", (*ins, *outs))
+        weight, gamma, *vectors = ins[:5]
+        if not weight.size:
+            return ()
+        bias = address(0 if p.no_bias else ins[5].address)
+        args = (pointer(weight), null_or(gamma, p.fix_gamma), *map(pointer, vectors), bias, *map(pointer, outs),
+                float32(p.eps), int64(weight.size), int64(weight.shape[0]))
+        return (Launch("batchnorm_fold", flat_grid(weight.size), (BLOCK, 1, 1), args),)
 
 
 @kernels_for("_batchnorm_inference_backward_data")
