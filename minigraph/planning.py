@@ -9,6 +9,8 @@ from typing import Any
 from .base import MXNetError, OutOfMemoryError, Shape, format_bytes, parse_bytes
 from .binding import bind_graph, device_of, normalise_requests
 from .context import cpu
+from .device.device import Device
+from .device.null import NullDevice
 from .graph import Graph
 from .memory.layout import PersistentLayout
 from .memory.machine import get_machine
@@ -80,11 +82,17 @@ def prepare(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer
         choice = MemoryChoice.parse(memory, budget, host_budget, disk, search)
     except ValueError as error:
         raise MXNetError(f"budget or host_budget: {error}") from error
-    device = device_of(cpu())
+    device = _device_of(machine)
     request = Request(name, requests, fed, updater=updater, verify=verify, machine=machine, profile=profile,
                       algorithms=device.algorithms, fuse=fuse, fold=fold, fuses=device.fuses,
                       layouts=device.layouts, **vars(choice))
     return Program(graph, request, _layout(graph, fed))
+
+
+def _device_of(machine: str) -> Device:
+    """The device whose kernels a plan for a machine is made of: this one, or a GPU that need not be there."""
+    model = get_machine(machine)
+    return NullDevice(model) if model.device == "gpu" else device_of(cpu())
 
 
 def least_budget(program: Program) -> int:

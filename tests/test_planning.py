@@ -9,7 +9,9 @@ import pytest
 
 import minigraph as mx
 import zoo
-from minigraph.base import MXNetError
+from minigraph.base import MXNetError, TensorType
+from minigraph.device.cuda import import_families
+from minigraph.device.cuda.launch import kernel_op
 from minigraph.executor import Executor
 from minigraph.explain import explain
 from minigraph.passes.pipeline import PASSES
@@ -105,3 +107,17 @@ def test_long_listings_are_cut_where_asked_and_say_how_much_is_missing():
     for long, short in zip(whole, cut, strict=True):
         lines = long.rstrip("\n").count("\n")
         assert (f"... {lines - 3} more lines" in short) == (lines > 3)
+
+
+def test_a_plan_for_a_gpu_has_the_workspaces_of_its_kernels_and_no_blocks_of_channels() -> None:
+    symbol = zoo.get("resnet")(num_classes=10, depth=20, image_shape=(3, 32, 32))
+    plans = {machine: mx.plan(symbol, {"data": (8, 3, 32, 32)}, "sgd", machine=machine) for machine in ("cpu", "K40c")}
+    gpu = plans["K40c"]
+    import_families()
+    for i, op in enumerate(gpu.instructions.op):
+        found = kernel_op(op).algorithm(gpu.instructions.params[i], *(
+            [TensorType(gpu.buffers.shape[b], gpu.buffers.dtype[b]) for b in operands]
+            for operands in (gpu.instructions.reads[i], gpu.instructions.writes[i])))
+        assert gpu.instructions.algorithm[i] == found.name
+    assert not any(gpu.buffers.layout)
+    assert gpu.fingerprint != plans["cpu"].fingerprint

@@ -1,15 +1,12 @@
 """The least bytes that a policy makes of a network, by the quick count, and the largest network within a capacity."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minigraph.base import Algorithm, Shape, TensorType
-from minigraph.device.cuda import import_families
-from minigraph.device.cuda.launch import implemented, kernel_op
+from minigraph.base import Shape
 from minigraph.memory.policies import POLICIES, Candidate
-from minigraph.ops.op import Op
 from minigraph.passes.compilation import Compilation
 from minigraph.passes.pipeline import PASSES, run_pass
 from minigraph.passes.schedule import PLAIN, make_problem
@@ -41,7 +38,7 @@ class Step:
         symbol, shapes = build(n)
         program = prepare(symbol, shapes, "sgd", "step", optimizer_params=MOMENTUM, machine=setting.machine,
                           host_budget=setting.host_bytes)
-        request = replace(program.request, algorithms=gpu_algorithms, verify=False)
+        request = replace(program.request, verify=False)
         self.state = Compilation(request, program.graph, program.layout)
         for stage in PASSES[:_SCHEDULED]:
             run_pass(stage, self.state)
@@ -99,11 +96,3 @@ def largest(needed: Callable[[int], int], capacity_bytes: int, start: int, resol
     return fits
 
 
-def gpu_algorithms(op: Op, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[Algorithm]:
-    """The GPU's way to compute an op; the op's own where it has no kernel."""
-    if op.name in implemented():
-        return (kernel_op(op.name).algorithm(params, ins, outs),)
-    return op.algorithms(params, ins, outs)
-
-
-import_families()

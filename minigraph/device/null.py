@@ -8,6 +8,7 @@ from ..memory.machine import Machine, get_machine
 from ..plan.plan import Plan
 from ..plan.simulate import Simulation, simulate
 from ..plan.verify import Verification, verify
+from .cuda import choices
 from .device import Memory
 
 
@@ -66,19 +67,20 @@ class NullProgram:
 
 
 class NullDevice:
-    """A machine as a model: it loads whatever fits its memory.
+    """A machine as a model: it loads whatever fits its memory, and plans for it have the kernels of its kind.
 
     `machine` is a `Machine` or the name of one that ships with the project; `verify=False` skips the verifier.
     """
 
     name = "null"
-    algorithms = None
-    fuses = None
     layouts = None
 
     def __init__(self, machine: Machine | str, verify: bool = True) -> None:
         self.machine = get_machine(machine) if isinstance(machine, str) else machine
         self.verifies = verify
+        on_gpu = self.machine.device == "gpu"
+        self.algorithms = choices.algorithms if on_gpu else None
+        self.fuses = choices.fuses if on_gpu else None
 
     def memory(self) -> NullMemory:
         """Empty arenas for a new group of programs."""

@@ -30,7 +30,8 @@ class Machine:
     `memory_bytes` is usable device memory; `flops` the float32 peak in operations per second; `bandwidth` that of
     device memory in bytes per second; `copy_out` and `copy_in` those of the link to the host, each way;
     `launch_seconds` is added to every instruction that does something; `source` says where the figures are from.
-    `disk_bytes_per_second` is that of the disk with the swap file, each way.
+    `disk_bytes_per_second` is that of the disk with the swap file, each way; `device`, "cpu" or "gpu", whose kernels
+    plans for it are made of.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Machine:
     launch_seconds: float
     source: str
     disk_bytes_per_second: float = _DISK
+    device: str = "cpu"
 
     def seconds(self, flops: float, nbytes: float) -> float:
         """Time of one kernel by the roofline: the slower of arithmetic and memory traffic, and the launch."""
@@ -61,7 +63,8 @@ class Machine:
 
 
 def _machine(name: str, memory_mib: int, teraflops: float, gigabytes: float, link: float, source: str) -> Machine:
-    return Machine(name, memory_mib * _MIB, teraflops * 1e12, gigabytes * 1e9, link, link, _LAUNCH_SECONDS, source)
+    return Machine(name, memory_mib * _MIB, teraflops * 1e12, gigabytes * 1e9, link, link, _LAUNCH_SECONDS, source,
+                   device="gpu")
 
 
 MACHINES: dict[str, Machine] = {machine.name: machine for machine in (
@@ -114,7 +117,10 @@ def load_machine(path: str | os.PathLike) -> Machine:
         if document.pop("format", None) != _FORMAT or document.pop("version", None) != _FORMAT_VERSION:
             raise ValueError(f"it lacks \"format\": \"{_FORMAT}\", \"version\": {_FORMAT_VERSION}")
         machine = Machine(**document)
-        wrong = [name for name, value in asdict(machine).items() if name not in ("name", "source") and not value > 0]
+        if machine.device not in ("cpu", "gpu"):
+            raise ValueError(f"device must be \"cpu\" or \"gpu\", got {machine.device!r}")
+        wrong = [name for name, value in asdict(machine).items()
+                 if name not in ("name", "source", "device") and not value > 0]
         if wrong:
             raise ValueError(f"{wrong[0]} must be above zero")
     except OSError as error:

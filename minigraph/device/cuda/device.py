@@ -4,21 +4,18 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from ...base import Algorithm, MXNetError, TensorType
-from ...ops.op import Op
+from ...base import MXNetError
 from ...plan.plan import Plan
 from ..device import Memory
+from . import choices
 from .allocator import Pool
 from .context import PrimaryContext
 from .driver import Driver, get_driver
 from .families import import_families
 from .graph import Graphs
-from .launch import implemented, kernel_op
 from .memory import CudaMemory, SeparateMemory
 from .modules import FatbinImages, Images, Kernels, SoftwareImages
 from .program import CudaProgram
@@ -32,6 +29,9 @@ class CudaDevice:
     """The device `cuda`. There is one object for each GPU of a process: get it from `cuda_device`."""
 
     name = "cuda"
+    algorithms = staticmethod(choices.algorithms)
+    layouts = None
+    fuses = staticmethod(choices.fuses)
 
     def __init__(self, driver: Driver, index: int) -> None:
         import_families()
@@ -48,17 +48,6 @@ class CudaDevice:
         with self.context:
             self.kernels = Kernels(driver, self._images())
         driver.at_exit(self._shut_down)
-
-    def algorithms(self, op: Op, params: Any, ins: Sequence[TensorType],
-                   outs: Sequence[TensorType]) -> Sequence[Algorithm]:
-        """The ways to compute an op here, fastest first."""
-        return (kernel_op(op.name).algorithm(params, ins, outs),)
-
-    layouts = None
-
-    def fuses(self, before: str, name: str, params: Any) -> bool:
-        """Whether an op that does what two did has kernels."""
-        return name in implemented() and kernel_op(name).takes(params)
 
     def memory(self) -> CudaMemory:
         """Empty arenas for a new group of programs."""
