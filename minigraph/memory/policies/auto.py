@@ -37,7 +37,8 @@ COARSE_FROM = 60_000
 
 def auto(problem: Problem) -> list[Candidate]:
     """The plain order; cheap values dropped; checkpoints over a part or all of forward, in one to three levels."""
-    return judge(problem, [from_order(problem.order), *_schedules(problem), *candidates(problem)])
+    searched = candidates(problem) if len(problem.order) < COARSE_FROM else ()
+    return judge(problem, [from_order(problem.order), *_schedules(problem), *searched])
 
 
 def _schedules(problem: Problem) -> Iterator[Schedule]:
