@@ -18,6 +18,7 @@ from ...base import Entry
 from ..schedule import Recomputation, Schedule, read_roots
 from . import rotor
 from .problem import Problem
+from .swapping import absences, with_swaps
 
 WORK = 40_000
 """Steps of schedules that the search may look at; some 10 microseconds each."""
@@ -27,6 +28,8 @@ MOST_VALUES = 80
 """Values above which a search entry by entry would only have begun when its work is done."""
 TARGETS = 12
 """Peaks that are aimed at, in equal steps from plain to the least that the chain reaches."""
+SWAPPED_BASES, LEAD = 5, 4
+"""Schedules of each kind whose kept values are swapped out as well; steps ahead of its reader that one comes back."""
 PREFIXES = 10
 """Shares of the saved bytes that are given up by worth alone."""
 LARGE, CHAIN_BUDGETS, FEW_CHAIN_BUDGETS = 2_000, 24, 8
@@ -37,11 +40,26 @@ def candidates(problem: Problem, work: int = WORK) -> Iterator[Schedule]:
     """Schedules that recompute, those of the chain first."""
     chain = list(rotor.schedules(problem, CHAIN_BUDGETS if len(problem.order) < LARGE else FEW_CHAIN_BUDGETS))
     yield from chain
-    yield from _by_worth(problem)
+    worth = list(_by_worth(problem))
+    yield from worth
+    if problem.host_budget_bytes:
+        for bases in (chain, worth):
+            for base in spread(bases, SWAPPED_BASES):
+                yield from _with_checkpoints_away(problem, base)
     values = _values(problem)
     evaluations = work // max(len(problem.order), 1)
     if values and len(values) <= MOST_VALUES and evaluations > 4 * len(values):
         yield from _Descent(problem, values, evaluations).run(chain)
+
+
+def _with_checkpoints_away(problem: Problem, base: Schedule) -> Iterator[Schedule]:
+    """The schedule with what it keeps for backward in host memory meanwhile, and with the half of it that is away for
+    longest."""
+    away = sorted(absences(problem, base, problem.droppable), key=lambda a: a.last - a.back)
+    for chosen in (away, away[:len(away) // 2]) if away else ():
+        chosen = sorted(chosen, key=lambda a: a.last)
+        yield with_swaps(problem, base, chosen, lead=None)
+        yield with_swaps(problem, base, chosen, eager=True, lead=LEAD)
 
 
 def _by_worth(problem: Problem) -> Iterator[Schedule]:
@@ -78,6 +96,13 @@ def _values(problem: Problem) -> list[Entry]:
     return [e for node in problem.forward for e in graph.entries(node)
             if e in problem.droppable and problem.size_bytes[e]
             and (e in saved or graph.op[node].recompute == "costly")]  # type: ignore[union-attr]
+
+
+def spread(schedules: Sequence[Schedule], count: int) -> list[Schedule]:
+    """At most so many of the schedules, evenly from the first to the last."""
+    if len(schedules) <= count:
+        return list(schedules)
+    return [schedules[k * (len(schedules) - 1) // (count - 1)] for k in range(count)]
 
 
 @dataclass(frozen=True)
