@@ -128,10 +128,11 @@ def ratios(curves: Sequence[Curve], ours: str) -> list[float]:
 def markdown(by_network: dict[str, list[Curve]]) -> str:
     """Two tables: `auto` beside the best of the others, and how often each policy is the best of those."""
     lines = ["# Policies", "", "Written by `python -m benchmarks.policies`: modelled seconds of a step at "
-             f"{BUDGETS} budgets between the least that any policy can do with and what plain takes, on a {MACHINE}. ",
+             f"{BUDGETS} budgets between the least that any policy can do with and what plain takes, on a {MACHINE}.",
              "A ratio is over the best of all other policies, at budgets at which one of them fits; `misses` counts "
-             "those at which `auto` does not.", "", "| network | plain MiB | least MiB | auto mean | worst | misses | full "
-             "mean | worst | misses | auto planned in s | full in s |", "|---" * 11 + "|"]
+             "those at which `auto` does not.", "",
+             "| network | plain MiB | least MiB | auto mean | worst | misses | full mean | worst | misses | "
+             "auto planned in s | full in s |", "|---" * 11 + "|"]
     for name, curves in by_network.items():
         mine = {curve.policy: curve for curve in curves}
         cells = []
