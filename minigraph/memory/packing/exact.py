@@ -259,9 +259,11 @@ class Search:
         if low.min(initial=PLACED) >= PLACED:
             branch.ways.clear()  # nobody is left to lie on it, so nothing else could help what fails
         state.low[i] = PLACED
-        state.low[near] = np.maximum(low, branch.level + size)
+        lifted = near[low < branch.level + size]
+        state.low[lifted] = branch.level + size
         state.rest[born:dies] -= size
-        if not instance.settle(state.low, state.floor, *instance.reach[i]):
+        reach = (int(instance.born[lifted].min(initial=born)), int(instance.dies[lifted].max(initial=dies)))
+        if not instance.settle(state.low, state.floor, *reach):
             return None
         state.spans[born + 1:dies] -= 1
         inside = (np.flatnonzero(state.spans[born + 1:dies] == 0) + born + 1).tolist()

@@ -25,7 +25,6 @@ class Instance:
         size: of each buffer, and 0 for the number that stands for nobody.
         load: what lives in each section.
         near: for each buffer the others that it shares a section with.
-        reach: for each buffer the sections of those others and its own, as a range.
     """
 
     def __init__(self, placer: Placer, capacity: int) -> None:
@@ -41,7 +40,6 @@ class Instance:
         np.subtract.at(change, self.dies, self.size[:-1])
         self.load = np.cumsum(change)[:-1]
         self.near = [self._meeting(i) for i in range(self.count)]
-        self.reach = [self._reach(i) for i in range(self.count)]
         self._members = self._members_by_section()
 
     def spans(self) -> Int64Array:
@@ -74,11 +72,6 @@ class Instance:
     def _meeting(self, i: int) -> Int64Array:
         near = np.flatnonzero((self.born < self.dies[i]) & (self.dies > self.born[i]))
         return near[near != i]
-
-    def _reach(self, i: int) -> tuple[int, int]:
-        near = self.near[i]
-        return (int(min(self.born[near].min(initial=self.sections), self.born[i])),
-                int(max(self.dies[near].max(initial=0), self.dies[i])))
 
     def _members_by_section(self) -> Int64Array:
         """The buffers that live in each section, a row a section, filled up with the number of nobody."""
