@@ -236,7 +236,7 @@ struct Band {
             for (int64_t c = 0; c < columns; c += width) {
                 t.x = x + r * t.x_row + c * t.x_pixel;
                 t.y = y + r * t.y_row + c * t.y_pixel;
-                find_tile(high, min(width, columns - c), blocks)(t);
+                find_tile(high, min(width, columns - c), blocks, t.x_pixel)(t);
             }
             r += high;
         }

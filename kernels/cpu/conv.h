@@ -28,7 +28,8 @@ struct Tile {
     bool relu;
 };
 
-template <int ROWS, int COLUMNS, int BLOCKS> void run_tile(const Tile &t) {
+// PIXEL is x_pixel where that is known, so that addresses need no registers, else 0.
+template <int ROWS, int COLUMNS, int BLOCKS, int PIXEL> void run_tile(const Tile &t) {
     constexpr int P = ROWS * COLUMNS;
     Vec sum[BLOCKS][P];
     for (int q = 0; q < BLOCKS; q++)
@@ -37,7 +38,7 @@ template <int ROWS, int COLUMNS, int BLOCKS> void run_tile(const Tile &t) {
             sum[q][p] = t.load ? Vec::load(from) : t.bias ? Vec::load(t.bias + q * LANES) : Vec::zero();
         }
     const float *w = t.w;
-    const int64_t w_block = t.w_block, x_pixel = t.x_pixel, x_row = t.x_row, run = t.run;
+    const int64_t w_block = t.w_block, x_pixel = PIXEL ? PIXEL : t.x_pixel, x_row = t.x_row, run = t.run;
     for (int64_t block = 0; block < t.in_blocks; block++) {
         for (int64_t tap = 0; tap < t.tap_count; tap++) {
             const float *__restrict x = t.x + block * t.x_block + t.taps[tap];
@@ -80,8 +81,8 @@ constexpr int MOST_BLOCKS = 1, WIDEST[MOST_BLOCKS + 1] = {0, 2};
 constexpr int WIDEST_IN_TWO_ROWS = 0;
 #endif
 
-// The function for tiles of so many rows, columns and output blocks, within the limits above.
-RunTile find_tile(int64_t rows, int64_t columns, int64_t blocks);
+// The function for tiles of so many rows, columns and output blocks, within the limits above, and that x_pixel.
+RunTile find_tile(int64_t rows, int64_t columns, int64_t blocks, int64_t x_pixel);
 
 // Pixels [row, row + rows) x [column, column + columns) of one channel block of `lanes` floats a pixel, zero outside
 // the image of height x width.
