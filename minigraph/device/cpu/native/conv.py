@@ -141,8 +141,8 @@ def _first_layer(p: ConvolutionParams, data: Shape) -> bool:
     return p.num_group == 1 and data[1] < LANES
 
 
-class _Convolution(NativeOp):
-    """What the three share: one algorithm, whose workspace holds packed weights or partial sums."""
+class DirectConvolution(NativeOp):
+    """What convolutions and their gradients share: one algorithm, with packed weights or partial sums as workspace."""
 
     def geometry(self, p: Any, ins: Any, outs: Any) -> Geometry | None:
         """The sizes, from types or operands; None for NumPy."""
@@ -160,7 +160,7 @@ class _Convolution(NativeOp):
 
 
 @native_for("Convolution")
-class Convolution(_Convolution):
+class Convolution(DirectConvolution):
     """The forward convolution with bias."""
 
     def geometry(self, p: Any, ins: Any, outs: Any) -> Geometry | None:
@@ -185,9 +185,14 @@ class Convolution(_Convolution):
         bias = 0 if p.no_bias else work + align(4 * g.packed(g.outs, g.ins))
         calls = [_pack(g, ins[1], work, (g.outs, g.ins), g.weight_steps(), taps)]
         if bias:
-            calls.append(NativeCall("convolution_pad", (pointer(ins[2]), address(bias), int64(p.num_filter))))
+            calls.append(pad_bias(ins[2], bias))
         phases = [(0, 1, n) for n in g.out]
-        return [*calls, _convolve(ins[0], work, bias, outs[0], g, (g.outs, g.ins), taps, phases, g.stride, 0)]
+        return [*calls, _convolve(ins[0], work, bias, outs[0], g, (g.outs, g.ins), taps, phases, g.stride, False)]
+
+
+def pad_bias(bias: Operand, padded: int) -> NativeCall:
+    """Copies a bias to an address, with zeros up to a whole block."""
+    return NativeCall("convolution_pad", (pointer(bias), address(padded), int64(bias.size)))
 
 
 def _pack(g: Geometry, weight: Operand, packed: int, channels: tuple[int, int], steps: tuple[int, int, int],
@@ -204,7 +209,7 @@ def _pack(g: Geometry, weight: Operand, packed: int, channels: tuple[int, int], 
 
 
 def _convolve(x: Operand, packed: int, bias: int, y: Operand, g: Geometry, channels: tuple[int, int],
-              taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int], add: int) -> NativeCall:
+              taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int], add: bool) -> NativeCall:
     """One convolution to one phase of each axis of y."""
     outs, ins = channels
     high, wide = ((1,) * (4 - len(x.shape)) + x.shape[2:])
@@ -227,7 +232,7 @@ def _is_flat(taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int
 
 
 @native_for("_convolution_backward_data")
-class ConvolutionBackwardData(_Convolution):
+class ConvolutionBackwardData(DirectConvolution):
     """The data gradient: a convolution of out_grad for each phase of the stride."""
 
     def geometry(self, p: Any, ins: Any, outs: Any) -> Geometry | None:
@@ -252,25 +257,28 @@ class ConvolutionBackwardData(_Convolution):
               algorithm: str) -> Sequence[NativeCall]:
         g = self.geometry(p, ins, outs)
         assert g is not None
-        group, out, inner = g.weight_steps()
-        calls: list[NativeCall] = []
-        reached = 0
-        for (row_taps, row_phase), (column_taps, column_phase) in product(_phases(g, 0), _phases(g, 1)):
-            taps, phases = (row_taps, column_taps), (row_phase, column_phase)
-            calls.append(_pack(g, ins[1], work, (g.ins, g.outs), (group, inner, out), taps))
-            calls.append(_convolve(ins[0], work, 0, outs[0], g, (g.ins, g.outs), taps, phases, (1, 1), p.addend))
-            work += 4 * g.packed(g.ins, g.outs) // g.taps * row_taps.count * column_taps.count
-            reached += row_phase[2] * column_phase[2]
-        addend = ins[3].address if p.addend else 0
-        filled = addend == outs[0].address if addend else reached == prod(g.spatial)
-        fill = NativeCall("convolution_fill", (address(addend), pointer(outs[0]), int64(outs[0].size)))
-        return calls if filled else [fill, *calls]
+        return data_gradient(g, ins[0], ins[1], outs[0], work, addend=ins[3].address if p.addend else 0)
 
 
-def _fits_one_pass(g: Geometry) -> bool:
-    """Whether a thread's scratch holds a patch of all output channels of a group, wide enough for any tile."""
-    high, wide = (d * (k - 1) + 1 for k, d in zip(g.kernel, g.dilate, strict=True))
-    return g.out_blocks * high * (wide + LANES) * LANES <= SCRATCH_FLOATS
+def data_gradient(g: Geometry, grad: Operand, weight: Operand, out: Operand, work: int, bias: int = 0,
+                  addend: int = 0) -> Sequence[NativeCall]:
+    """The calls for each phase of the stride: `work` is the address of the packed weight, `bias` that of a padded one,
+    `addend` that of a tensor to which the gradient is added, perhaps of the output itself; 0 for none."""
+    group, far, near = g.weight_steps()
+    calls: list[NativeCall] = []
+    for (row_taps, row_phase), (column_taps, column_phase) in product(_phases(g, 0), _phases(g, 1)):
+        taps, phases = (row_taps, column_taps), (row_phase, column_phase)
+        calls.append(_pack(g, weight, work, (g.ins, g.outs), (group, near, far), taps))
+        calls.append(_convolve(grad, work, bias, out, g, (g.ins, g.outs), taps, phases, (1, 1), addend != 0))
+        work += 4 * g.packed(g.ins, g.outs) // g.taps * row_taps.count * column_taps.count
+    filled = addend == out.address if addend else reaches_all(g)
+    fill = NativeCall("convolution_fill", (address(addend), pointer(out), int64(out.size)))
+    return calls if filled else [fill, *calls]
+
+
+def reaches_all(g: Geometry) -> bool:
+    """Whether taps reach every phase of the stride."""
+    return all(sum(count for _, (_, _, count) in _phases(g, axis)) == g.spatial[axis] for axis in (0, 1))
 
 
 def _phases(g: Geometry, axis: int) -> Iterator[tuple[Taps, Phase]]:
@@ -296,8 +304,14 @@ def _phase_taps(g: Geometry, axis: int, phase: int) -> Taps | None:
     return Taps((phase + pad - last * dilate) // stride, dilate // shared, len(reaching), last, -(stride // shared))
 
 
+def _fits_one_pass(g: Geometry) -> bool:
+    """Whether a thread's scratch holds a patch of all output channels of a group, wide enough for any tile."""
+    high, wide = (d * (k - 1) + 1 for k, d in zip(g.kernel, g.dilate, strict=True))
+    return g.out_blocks * high * (wide + LANES) * LANES <= SCRATCH_FLOATS
+
+
 @native_for("_convolution_backward_weight")
-class ConvolutionBackwardWeight(_Convolution):
+class ConvolutionBackwardWeight(DirectConvolution):
     """The weight gradient: sums over chunks of images, in ascending order."""
 
     def geometry(self, p: Any, ins: Any, outs: Any) -> Geometry | None:
