@@ -154,3 +154,15 @@ __device__ __forceinline__ float sigmoid_slope(float y) { return (1.f - y) * y; 
 __device__ __forceinline__ float tanh_slope(float y) { return 1.f - y * y; }
 __device__ __forceinline__ float softrelu_slope(float y) { return -expm1f(-y); }
 __device__ __forceinline__ float softsign_slope(float y) { return (1.f - fabsf(y)) * (1.f - fabsf(y)); }
+
+// The activation that a kernel applies to its output itself, by its number in operands.py.
+enum Activation { kNone, kRelu, kSigmoid, kTanh };
+
+__device__ __forceinline__ float activate(float x, int act) {
+  return act == kRelu ? relu(x) : act == kSigmoid ? sigmoid(x) : act == kTanh ? tanhf(x) : x;
+}
+
+// The slope of an activation whose output is y.
+__device__ __forceinline__ float activation_slope(float y, int act) {
+  return act == kRelu ? relu_slope(y) : act == kSigmoid ? sigmoid_slope(y) : act == kTanh ? tanh_slope(y) : 1.f;
+}

@@ -218,14 +218,14 @@ struct PlanesOutput {
   float *out;
   const float *bias;
   long long image_stride;
-  int pixels;
+  int pixels, act;
 
   __device__ Column column(long long n) const {
     long long image = n / pixels;
     return image * image_stride + (n - image * pixels);
   }
   __device__ void store(long long m, Column n, float value) const {
-    out[m * pixels + n] = bias ? value + bias[m] : value;
+    out[m * pixels + n] = activate(bias ? value + bias[m] : value, act);
   }
 };
 
@@ -284,7 +284,7 @@ extern "C" __global__ void __launch_bounds__(kTileThreads)
     long long depth = (long long)c.channels * c.taps(), first = tile.problem * c.filters;
     long long image_stride = (long long)c.groups * c.filters * c.out_pixels();
     PlanesOutput output{out + first * c.out_pixels(), bias ? bias + first : nullptr, image_stride,
-                        c.out_pixels()};
+                        c.out_pixels(), (int)work.act};
     gemm_tile(Matrix<true>(weight + first * depth, depth, 1), Columns(gather_windows(data, c, tile.problem)),
               output, work, tile, work.rows, work.columns, depth);
   });
@@ -321,8 +321,8 @@ extern "C" __global__ void __launch_bounds__(kTileThreads)
 extern "C" __global__ void convolution_combine(const float *__restrict__ parts, long long count,
                                                long long part, float *out, int resume,
                                                const float *bias, long long inner,
-                                               long long channels) {
-  combine_parts(parts, count, part, out, resume, bias, inner, channels);
+                                               long long channels, int act) {
+  combine_parts(parts, count, part, out, resume, bias, inner, channels, act);
 }
 
 // ---- groups of few channels ----------------------------------------------------------------------
@@ -330,7 +330,7 @@ extern "C" __global__ void convolution_combine(const float *__restrict__ parts, 
 extern "C" __global__ void convolution_forward_direct(const float *__restrict__ data,
                                                       const float *__restrict__ weight,
                                                       const float *__restrict__ bias, float *__restrict__ out,
-                                                      Conv c, long long elements) {
+                                                      Conv c, long long elements, int act) {
   int pixels = c.out_pixels(), filters = c.groups * c.filters;
   GRID_STRIDE(i, elements) {
     long long plane = i / pixels;
@@ -346,7 +346,7 @@ extern "C" __global__ void convolution_forward_direct(const float *__restrict__ 
         for (int ky = 0; ky < c.kernel[1]; ++ky)
           for (int kx = 0; kx < c.kernel[2]; ++kx, ++w)
             sum += gather.load(position, gather.tap(channel, kz, ky, kx)) * *w;
-    out[i] = bias ? sum + bias[filter] : sum;
+    out[i] = activate(bias ? sum + bias[filter] : sum, act);
   }
 }
 

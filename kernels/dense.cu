@@ -21,10 +21,11 @@ struct DenseOutput {
   float *out;
   const float *bias;
   long long width;
+  int act;
 
   __device__ Column column(long long n) const { return n; }
   __device__ void store(long long m, Column n, float value) const {
-    out[m * width + n] = bias ? value + bias[n] : value;
+    out[m * width + n] = activate(bias ? value + bias[n] : value, act);
   }
 };
 
@@ -36,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(kTileThreads)
                             long long features) {
   gemm(work, [&](const GemmTile &tile) {
     gemm_tile(Matrix<true>(data, features, 1), Matrix<true>(weight, features, 1),
-              DenseOutput{out, bias, work.columns}, work, tile, work.rows, work.columns, features);
+              DenseOutput{out, bias, work.columns, (int)work.act}, work, tile, work.rows, work.columns, features);
   });
 }
 
@@ -61,8 +62,8 @@ extern "C" __global__ void __launch_bounds__(kTileThreads)
 extern "C" __global__ void fully_connected_combine(const float *__restrict__ parts, long long count,
                                                    long long part, float *__restrict__ out, int resume,
                                                    const float *__restrict__ bias, long long inner,
-                                                   long long channels) {
-  combine_parts(parts, count, part, out, resume, bias, inner, channels);
+                                                   long long channels, int act) {
+  combine_parts(parts, count, part, out, resume, bias, inner, channels, act);
 }
 
 extern "C" __global__ void __launch_bounds__(kChannelThreads)

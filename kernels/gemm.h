@@ -30,6 +30,7 @@ struct GemmWork {
   long long first, segments;
   long long part;  // elements of a part: each segment writes its own at out + part * its number. 0: they are
                    // added here
+  long long act;   // the activation (common.h) of the output; none where parts are written
 };
 
 // What one block does at a time.
@@ -194,13 +195,13 @@ __device__ __forceinline__ void gemm(const GemmWork &work, Run run) {
 }
 
 // out = parts[0] + parts[1] + ... in ascending order, after what `out` holds already if `resume`; then the
-// bias, if any, of channel (i / inner) % channels is added.
+// bias, if any, of channel (i / inner) % channels is added, and the activation applied.
 __device__ __forceinline__ void combine_parts(const float *parts, long long count, long long part, float *out,
                                               int resume, const float *bias, long long inner,
-                                              long long channels) {
+                                              long long channels, int act) {
   GRID_STRIDE(i, part) {
     float total = resume ? out[i] : parts[i];
     for (long long p = resume ? 0 : 1; p < count; ++p) total += parts[p * part + i];
-    out[i] = bias ? total + bias[i / inner % channels] : total;
+    out[i] = activate(bias ? total + bias[i / inner % channels] : total, act);
   }
 }

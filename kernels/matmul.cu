@@ -48,6 +48,6 @@ PRODUCT(matmul_forward_outer_outer, false, false)
 
 extern "C" __global__ void matmul_combine(const float *__restrict__ parts, long long count, long long part,
                                           float *__restrict__ out, int resume, const float *__restrict__ bias,
-                                          long long inner, long long channels) {
-  combine_parts(parts, count, part, out, resume, bias, inner, channels);
+                                          long long inner, long long channels, int act) {
+  combine_parts(parts, count, part, out, resume, bias, inner, channels, act);
 }

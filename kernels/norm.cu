@@ -60,21 +60,9 @@ __device__ void join_parts(const Moments *parts, const Channels &c, long long ch
   variance = count > 0 ? squares / count : 0;
 }
 
-// What follows the normalisation, by its number in norm.py.
-enum Activation { kNone, kRelu, kSigmoid, kTanh };
-
-__device__ __forceinline__ float activate(float x, int act) {
-  return act == kRelu ? relu(x) : act == kSigmoid ? sigmoid(x) : act == kTanh ? tanhf(x) : x;
-}
-
 // The normalised value: in one way everywhere, so that backward finds the sign that forward had.
 __device__ __forceinline__ float on_line(float centred, float scale, float shift) {
   return fmaf(centred, scale, shift);
-}
-
-// The slope of an activation whose output is y.
-__device__ __forceinline__ float activation_slope(float y, int act) {
-  return act == kRelu ? relu_slope(y) : act == kSigmoid ? sigmoid_slope(y) : act == kTanh ? tanh_slope(y) : 1.f;
 }
 
 // grad of the normalised value of element i: times the slope from `out`, or from data where out is null.

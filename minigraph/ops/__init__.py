@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from . import (
+    activated,
     activation,
     attention,
     basic,
@@ -58,12 +59,11 @@ from . import (
 from .op import Op, Sample, ShapeError, Workspace
 from .registry import get_op, names, public_names, register
 
-FAMILIES = (activation, attention, basic, broadcast, broadcast_more, chain, conv, deconv, dense, diagonal, elemwise,
-            entropy,
-            expanding, gamma, gelu, indexing, instance_norm, layer_norm, layout, leaky, logical, loss, lrn, matmul,
-            modulo, norm, norm_inference, norm_train, optimizer, optimizer_more, ordering, pad, pool, prelu, random,
-            reduce, reduce_more, rnn, rounding, scalar, selecting, sequence, shape, shape_more, sizes, slicing, softmax,
-            spatial, svm, transcendental, transfer, unary)
+FAMILIES = (activated, activation, attention, basic, broadcast, broadcast_more, chain, conv, deconv, dense, diagonal,
+            elemwise, entropy, expanding, gamma, gelu, indexing, instance_norm, layer_norm, layout, leaky, logical,
+            loss, lrn, matmul, modulo, norm, norm_inference, norm_train, optimizer, optimizer_more, ordering, pad, pool,
+            prelu, random, reduce, reduce_more, rnn, rounding, scalar, selecting, sequence, shape, shape_more, sizes,
+            slicing, softmax, spatial, svm, transcendental, transfer, unary)
 """The modules whose import fills the registry."""
 
 __all__ = ["FAMILIES", "Op", "Sample", "ShapeError", "Workspace", "get_op", "names", "public_names",

@@ -137,6 +137,10 @@ class Activation(Activated):
         return p.act_type
 
 
+FOLLOWING = ("relu", "sigmoid", "tanh")
+"""Activations that other ops apply to their output themselves: those that need no scratch."""
+
+
 def activation_of(op: Op, p: Any) -> str | None:
     """The function of FORWARD that an op applies to its only input, or None."""
     return op.kind(p) if isinstance(op, Activated) else None

@@ -17,6 +17,7 @@ from math import prod
 import numpy as np
 
 from ..base import Shape
+from .activation import FORWARD
 from .chunks import chunk_rows, chunks
 from .window import ALL, clip
 
@@ -178,10 +179,10 @@ def _interleave(view: np.ndarray, scratch: np.ndarray) -> np.ndarray:
 
 
 def convolve(c: Columns, images: np.ndarray, weights: Weights, bias: np.ndarray | None, out: np.ndarray,
-              scratch: Sequence[np.ndarray], addend: np.ndarray | None = None) -> None:
+              scratch: Sequence[np.ndarray], addend: np.ndarray | None = None, act_type: str | None = None) -> None:
     """Write `out` = images convolved with weights (taps of the first axis, groups, filters, depth) + bias + addend.
 
-    `out` may lie on the addend.
+    `out` may lie on the addend. An activation of FOLLOWING comes last.
     """
     fill, (sums, term) = Filler(c, *scratch[:2]), scratch[2:4]
     filters = out.shape[1] // c.groups
@@ -200,6 +201,8 @@ def convolve(c: Columns, images: np.ndarray, weights: Weights, bias: np.ndarray 
             np.add(total, bias.reshape(c.groups, filters, 1), out=total)
         if not direct:
             _part(total, out[s], None if addend is None else addend[s])
+        if act_type is not None:
+            FORWARD[act_type](out[s], out[s], out[s])
 
 
 def _part(total: np.ndarray, out: np.ndarray, addend: np.ndarray | None) -> None:

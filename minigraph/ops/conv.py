@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
+from .activation import FOLLOWING, activation_of
 from .chunks import chunk_rows, chunks
 from .columns import (
     Filler,
@@ -24,7 +25,7 @@ from .conv_geometry import ConvolutionParams, Geometry, geometry, spatial_params
 from .elemwise import is_sum
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
 from .params import param
-from .registry import register
+from .registry import get_op, register
 from .window import check_rank
 
 Types = Sequence[TensorType]
@@ -88,8 +89,16 @@ class Convolution(Op):
         bias = [_merge("bias", given, (p.num_filter,), data) for given in ins[2:]]
         return [data, weight, *bias], [out]
 
-    def weight_rows(self, p: ConvolutionParams) -> int:
+    def weight_rows(self, p: ConvolutionParams) -> int | None:
         return 1
+
+    def absorb(self, p: ConvolutionParams, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
+        kind, name = activation_of(consumer, q), "_convolution_activated"
+        return (name, get_op(name).Params(**vars(p), act_type=kind)) if kind in FOLLOWING else None
+
+    def act_type(self, p: ConvolutionParams) -> str | None:
+        """The activation of the output."""
+        return None
 
     def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Sequence[Entry | None], wanted: Sequence[bool]) -> Sequence[Entry | None]:
@@ -111,7 +120,7 @@ class Convolution(Op):
         scratch = _take(work, self._sizes(g, lean), data.dtype)
         view = g.weight_by_tap(weight)
         weights = TapWeights(view, scratch[4]) if lean else _arranged(view, scratch[4])
-        convolve(g.columns(), data, weights, bias[0] if bias else None, outs[0], scratch)
+        convolve(g.columns(), data, weights, bias[0] if bias else None, outs[0], scratch, act_type=self.act_type(p))
 
     def _sizes(self, g: Geometry, lean: bool = False) -> tuple[int, ...]:
         return *convolve_sizes(g.columns(), g.batch, g.filters), g.arranged_size(lean) * g.rows

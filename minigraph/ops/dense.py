@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
+from .activation import FOLLOWING, FORWARD, activation_of
 from .chunks import MAX_CHUNK, chunks
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
-from .registry import register
+from .registry import get_op, register
 
 Types = Sequence[TensorType]
 
@@ -57,6 +58,14 @@ class FullyConnected(Op):
     def weight_rows(self, p: FullyConnectedParams) -> int | None:
         return 1 if p.flatten else None
 
+    def absorb(self, p: FullyConnectedParams, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
+        kind, name = activation_of(consumer, q), "_fully_connected_activated"
+        return (name, get_op(name).Params(**vars(p), act_type=kind)) if kind in FOLLOWING else None
+
+    def act_type(self, p: FullyConnectedParams) -> str | None:
+        """The activation of the output."""
+        return None
+
     def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Sequence[Entry | None], wanted: Sequence[bool]) -> Sequence[Entry | None]:
         result: list[Entry | None] = [None] * len(ins)
@@ -72,12 +81,15 @@ class FullyConnected(Op):
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         data, weight, *bias = ins
+        kind = self.act_type(p)
         target, data = _batches(outs[0], data)
         for s in chunks(len(data), MAX_CHUNK):
             out = _rows(target[s], p.num_hidden)
             np.matmul(_rows(data[s], weight.shape[1]), weight.T, out=out)
             if bias:
                 np.add(out, bias[0], out=out)
+            if kind is not None:
+                FORWARD[kind](out, out, out)
 
     def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
         flops = 2.0 * outs[0].size * ins[1].shape[1] + outs[0].size * (not p.no_bias)

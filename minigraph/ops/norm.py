@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..base import Algorithm, Builder, Cost, Entry, MXNetError, Shape, TensorType
-from .activation import activation_of
+from .activation import FOLLOWING, activation_of
 from .channels import Epilogue, channel_layout, infer_channels, part_scratch, statistics_scratch
 from .elemwise import is_sum
 from .op import Arrays, Op, Sample, Workspace, merge_shapes
@@ -32,10 +32,6 @@ class BatchNormParams:
     use_global_stats: bool = param(False, "bool", "whether training normalises by the moving statistics too")
     output_mean_var: bool = param(False, "bool", "whether mean and variance are visible outputs")
     axis: int = param(1, "int", "the channel axis")
-
-
-FOLLOWING = ("relu", "sigmoid", "tanh")
-"""Activations that a normalisation applies itself: those that need no scratch."""
 
 
 @dataclass(frozen=True)

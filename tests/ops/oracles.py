@@ -198,6 +198,16 @@ def convolution(p: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -
                                             p.num_group)]
 
 
+@oracle("_convolution_activated")
+def convolution_activated(p: Any, *ins: Tensor) -> list[Tensor]:
+    return [getattr(torch, p.act_type)(convolution(p, *ins)[0])]
+
+
+@oracle("_fully_connected_activated")
+def fully_connected_activated(p: Any, *ins: Tensor) -> list[Tensor]:
+    return [getattr(torch, p.act_type)(ORACLES["FullyConnected"](p, *ins)[0])]
+
+
 @oracle("_convolution_backward_data")
 def convolution_backward_data(p: Any, grad: Tensor, weight: Tensor, data: Tensor, *addend: Tensor) -> list[Tensor]:
     x = torch.zeros_like(data).requires_grad_()

@@ -262,3 +262,12 @@ def test_a_chain_has_the_bits_of_its_ops_alone_at_any_size(size):
         found[fuse] = [a.tobytes() for a in (*outs, *(g.asnumpy() for g in executor.grad_arrays))]
         found[fuse].append(executor.forward()[0].asnumpy().tobytes())
     assert found[True] == found[False]
+
+
+@pytest.mark.parametrize("layer, fused", [
+    (lambda x: conv(x, "layer"), "_convolution_activated"),
+    (lambda x: mx.sym.FullyConnected(x, num_hidden=3, name="layer"), "_fully_connected_activated")])
+def test_a_layer_of_weights_takes_the_activation_behind_it(layer, fused):
+    state = compiled(loss(relu(layer(var("data")))))
+    assert params_of(state, fused).act_type == "relu" and "Activation" not in ops(state)
+    assert "_activation_backward" in ops(state)

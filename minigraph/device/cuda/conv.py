@@ -12,8 +12,8 @@ from ...ops.window import per_axis
 from .channels import THREADS as CHANNEL_THREADS
 from .channels import Channels, partition_layout
 from .gemm import Gemm, combine, segment_length
-from .launch import BLOCK, KernelOp, Launch, Operand, address, flat_grid, int64, kernels_for, pointer
-from .operands import require_float32
+from .launch import BLOCK, KernelOp, Launch, Operand, address, flat_grid, int32, int64, kernels_for, pointer
+from .operands import ACTIVATIONS, require_float32
 
 Operands = Sequence[Operand]
 Types = Sequence[TensorType]
@@ -81,9 +81,9 @@ def geometry(p: Any, data: Shape, out: Shape) -> Geometry:
                     three(per_axis(p.dilate, kernel, 1, "dilate")), three(per_axis(p.pad, kernel, 0, "pad"), 0))
 
 
-@kernels_for("Convolution")
+@kernels_for("Convolution", "_convolution_activated")
 class ConvolutionKernels(KernelOp):
-    """Filters x depth times depth x (image, pixel), a group."""
+    """Filters x depth times depth x (image, pixel), a group; perhaps with an activation."""
 
     @staticmethod
     def _gemm(g: Geometry) -> Gemm:
@@ -99,11 +99,12 @@ class ConvolutionKernels(KernelOp):
         g = geometry(p, ins[0].shape, outs[0].shape)
         g.check("Convolution")
         operands = (pointer(ins[0]), pointer(ins[1]))
-        bias = 0 if p.no_bias else ins[2].address
+        bias, act = 0 if p.no_bias else ins[2].address, ACTIVATIONS[getattr(p, "act_type", None)]
         if g.thin:
-            return _direct("convolution_forward_direct", (*operands, address(bias), pointer(outs[0])), g, outs[0].size)
+            return _direct("convolution_forward_direct", (*operands, address(bias), pointer(outs[0])), g, outs[0].size,
+                           int32(act))
         return self._gemm(g).launches("convolution_forward", COMBINE, operands, outs[0].address, work, (g.argument(),),
-                                      bias, (prod(g.out), p.num_filter))
+                                      bias, (prod(g.out), p.num_filter), act)
 
 
 @kernels_for("_convolution_backward_data")
@@ -202,8 +203,9 @@ def _segments(g: Geometry) -> int:
     return max(1, -(-g.batch // g.images))
 
 
-def _direct(kernel: str, operands: Sequence[tuple[str, Any]], g: Geometry, elements: int) -> Sequence[Launch]:
+def _direct(kernel: str, operands: Sequence[tuple[str, Any]], g: Geometry, elements: int,
+            *more: tuple[str, Any]) -> Sequence[Launch]:
     """A launch with a thread an output."""
     if not elements:
         return []
-    return [Launch(kernel, flat_grid(elements), (BLOCK, 1, 1), (*operands, g.argument(), int64(elements)))]
+    return [Launch(kernel, flat_grid(elements), (BLOCK, 1, 1), (*operands, g.argument(), int64(elements), *more))]

@@ -11,7 +11,7 @@ from .channels import THREADS as CHANNEL_THREADS
 from .channels import Channels, partition_layout
 from .gemm import Gemm, segment_length
 from .launch import BLOCK, KernelOp, Launch, Operand, address, flat_grid, int64, kernels_for, pointer
-from .operands import require_float32
+from .operands import ACTIVATIONS, require_float32
 
 Operands = Sequence[Operand]
 Types = Sequence[TensorType]
@@ -34,9 +34,9 @@ def _row_count(shape: Sequence[int], width: int) -> int:
     return prod(shape) // width if width else shape[0]
 
 
-@kernels_for("FullyConnected")
+@kernels_for("FullyConnected", "_fully_connected_activated")
 class FullyConnectedKernels(_Dense):
-    """Y = X Wᵀ + b."""
+    """Y = X Wᵀ + b, and perhaps an activation."""
 
     def gemm(self, p: Any, ins: Sequence[Any], outs: Sequence[Any]) -> Gemm:
         features = ins[1].shape[1]
@@ -48,7 +48,8 @@ class FullyConnectedKernels(_Dense):
         gemm = self.gemm(p, ins, outs)
         bias = 0 if p.no_bias else ins[2].address
         return gemm.launches("fully_connected_forward", COMBINE, (pointer(ins[0]), pointer(ins[1])), outs[0].address,
-                             work, (int64(gemm.depth),), bias, (1, p.num_hidden))
+                             work, (int64(gemm.depth),), bias, (1, p.num_hidden),
+                             ACTIVATIONS[getattr(p, "act_type", None)])
 
 
 @kernels_for("_fully_connected_backward_data")

@@ -73,8 +73,8 @@ class Gemm:
 
     def launches(self, kernel: str, combine_kernel: str, operands: Sequence[Arg], out: int, work: int,
                  rest: Sequence[Arg] = (), bias: int | None = None,
-                 bias_axis: tuple[int, int] = (1, 1)) -> list[Launch]:
-        """The launches of kernel(*operands, [bias,] out, work, *rest).
+                 bias_axis: tuple[int, int] = (1, 1), act: int = 0) -> list[Launch]:
+        """The launches of kernel(*operands, [bias,] out, work, *rest); `act` numbers the output's activation.
 
         `bias` is an address, 0 for none, or None where the kernel takes none; it is of channel
         (i / inner) % channels for output element i, with bias_axis = (inner, channels).
@@ -83,14 +83,15 @@ class Gemm:
             return []
         self._check()
         if self.wave == 1:
-            return [self._product(kernel, operands, out, bias, rest, 0, self.segments, split=False)]
+            return [self._product(kernel, operands, out, bias, rest, 0, self.segments, split=False, act=act)]
         launches = []
         none = None if bias is None else 0
         for first in range(0, self.segments, self.wave):
             count = min(self.wave, self.segments - first)
             launches.append(self._product(kernel, operands, work, none, rest, first, count, split=True))
-            last = bias or 0 if first + count == self.segments else 0
-            launches.append(combine(combine_kernel, work, count, self.elements, out, first > 0, last, bias_axis))
+            last = first + count == self.segments
+            launches.append(combine(combine_kernel, work, count, self.elements, out, first > 0,
+                                    bias or 0 if last else 0, bias_axis, act if last else 0))
         return launches
 
     def launches_added(self, kernel: str, combine_kernel: str, operands: Sequence[Arg], out: int, work: int,
@@ -114,17 +115,17 @@ class Gemm:
                              f"take fewer than 2^31 at a time")
 
     def _product(self, kernel: str, operands: Sequence[Arg], out: int, bias: int | None, rest: Sequence[Arg],
-                 first: int, count: int, split: bool) -> Launch:
+                 first: int, count: int, split: bool, act: int = 0) -> Launch:
         part = self.elements if split else 0
-        work = ("7q", (self.rows, self.columns, self.problems, self.segment, first, count, part))
+        work = ("8q", (self.rows, self.columns, self.problems, self.segment, first, count, part, act))
         biases = () if bias is None else (address(bias),)
         blocks = min(self.tiles * (count if split else 1), 2**31 - 1)
         return Launch(kernel, (blocks, 1, 1), (THREADS, 1, 1), (*operands, *biases, address(out), work, *rest))
 
 
 def combine(kernel: str, parts: int, count: int, elements: int, out: int, resume: bool = False, bias: int = 0,
-            bias_axis: tuple[int, int] = (1, 1)) -> Launch:
+            bias_axis: tuple[int, int] = (1, 1), act: int = 0) -> Launch:
     """The launch that adds `count` parts of `elements` in ascending order, after what `out` holds if `resume`."""
     args = (address(parts), int64(count), int64(elements), address(out), int32(resume), address(bias),
-            int64(bias_axis[0]), int64(bias_axis[1]))
+            int64(bias_axis[0]), int64(bias_axis[1]), int32(act))
     return Launch(kernel, flat_grid(elements), (BLOCK, 1, 1), args)

@@ -9,10 +9,8 @@ from ...ops.channels import channel_layout
 from .channels import THREADS as CHANNEL_THREADS
 from .channels import Channels, span_grid
 from .launch import BLOCK, KernelOp, Launch, Operand, address, flat_grid, float32, int32, int64, kernels_for, pointer
-from .operands import require_float32
+from .operands import ACTIVATIONS, require_float32
 
-ACTIVATIONS = {None: 0, "relu": 1, "sigmoid": 2, "tanh": 3}
-"""Numbers of what follows a normalisation (norm.cu: Activation)."""
 Types = Sequence[TensorType]
 Operands = Sequence[Operand]
 Arg = tuple[str, Any]

@@ -7,8 +7,8 @@ from typing import Any
 from ...base import Algorithm
 from .channels import partition
 from .launch import BLOCK, KernelOp, Launch, Operand, address, flat_grid, float32, int32, int64, kernels_for, pointer
-from .norm import ACTIVATIONS, Operands, Types, act, addend, null_or, per_channel, per_element, per_part
-from .operands import require_float32
+from .norm import Operands, Types, act, addend, null_or, per_channel, per_element, per_part
+from .operands import ACTIVATIONS, require_float32
 
 
 def _scale(p: Any, gamma: Operand, var: Operand, work: int) -> list[Launch]:

@@ -8,6 +8,8 @@ import numpy as np
 from ...base import MXNetError
 from .launch import Operand
 
+ACTIVATIONS = {None: 0, "relu": 1, "sigmoid": 2, "tanh": 3}
+"""Numbers of the activations that kernels apply to their output themselves (common.h: Activation)."""
 FLOAT32 = np.dtype(np.float32)
 
 
