@@ -55,8 +55,7 @@ class Row:
 class Bench:
     """Remembers what policies came to, while figures share it."""
 
-    def __init__(self, searching: bool) -> None:
-        self.searching = searching
+    def __init__(self) -> None:
         self.builds: dict[str, Build] = {}
         self.costs: dict[tuple[Any, ...], list[Cost]] = {}
         self.plain_seconds: dict[tuple[Any, ...], float] = {}
@@ -64,7 +63,7 @@ class Bench:
         self.largest: dict[tuple[Any, ...], tuple[int, int | None]] = {}
 
     def measure(self, figure: Figure) -> Row:
-        """All policies of one figure that there are."""
+        """All policies of one figure that there are, at its published size."""
         start, row = time.perf_counter(), Row(figure)
         for policy in dict.fromkeys((figure.policy, "auto")):
             if policy is not None and (policy == "plain" or policy in POLICIES):
@@ -79,9 +78,14 @@ class Bench:
         key = _key(figure, figure.published)
         seconds = least_seconds(self.costs[(*key, policy)], limit)
         result.slower = None if seconds is None else seconds / self.plain_seconds[key]
-        if self.searching and not figure.published_bytes:
-            result.largest, result.planned_bytes = self._largest(figure, policy)
         return result
+
+    def search(self, row: Row) -> None:
+        """The largest sizes of a figure's policies, where its size is what was published."""
+        start = time.perf_counter()
+        for ours in () if row.figure.published_bytes else row.ours:
+            ours.largest, ours.planned_bytes = self._largest(row.figure, ours.policy)
+        row.seconds += time.perf_counter() - start
 
     def _largest(self, figure: Figure, policy: str) -> tuple[int, int | None]:
         """The largest size of a policy and the bytes of its plan, smaller by a share until packing fits too."""
@@ -196,18 +200,26 @@ def main(argv: Sequence[str] | None = None) -> int:
               and given.only in f"{f.table} / {f.network} / {f.system}"]
     if not chosen:
         parser.error(f"no figure has {given.only!r}")
-    start, bench, rows, lines = time.time(), Bench(not given.quick), [], reproduced.lines()
+    start, bench, lines = time.time(), Bench(), reproduced.lines()
+    rows: list[Row] = []
     print("\n".join(lines), flush=True)
-    for figure in chosen:
-        rows.append(bench.measure(figure))
-        print(f"{rows[-1].seconds:6.1f} s  {figure.table} {format_row(rows[-1])}", flush=True)
-        found, seconds = summary(rows), time.time() - start
+
+    def note(row: Row) -> None:
+        print(f"{row.seconds:6.1f} s  {row.figure.table} {format_row(row)}", flush=True)
+        seconds = time.time() - start
         if given.json:
-            document = {"summary": found, "quick": given.quick, "seconds": seconds, "reproduced": lines,
-                        "figures": [asdict(row) for row in rows]}
+            document = {"summary": summary(rows), "quick": given.quick, "seconds": seconds, "reproduced": lines,
+                        "figures": [asdict(each) for each in rows]}
             Path(given.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         if given.markdown:
             Path(given.markdown).write_text(markdown(rows, lines, seconds, given.quick), encoding="utf-8")
+    for figure in chosen:
+        rows.append(bench.measure(figure))
+        note(rows[-1])
+    for row in () if given.quick else rows:
+        bench.search(row)
+        note(row)
+    found = summary(rows)
     print(json.dumps(found, indent=1))
     return int(bool(found["missed"]))
 

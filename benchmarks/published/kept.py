@@ -8,10 +8,10 @@ from minigraph.base import Shape
 from minigraph.memory.machine import MACHINES
 from minigraph.memory.schedule import from_order
 from minigraph.networks import load_network
-from minigraph.planning import plan
 
 from .layers import of_symbol
 from .rules import TENSORFLOW, problem_of, training_graph
+from .search import Setting, Step
 
 PARAMETER_COPIES = 3
 """Weight, gradient and momentum."""
@@ -58,5 +58,5 @@ def kept_bytes(case: Kept) -> int:
 
 def plain_bytes(case: Kept) -> int:
     """What minigraph's plain plan of a step with momentum takes."""
-    found = plan(case.symbol(), {"data": case.shape}, "sgd", "step", optimizer_params={"momentum": 0.9})
-    return found.planned_bytes
+    step = Step(lambda batch: (case.symbol(), {"data": case.shape}), case.batch, Setting("P100", 0))
+    return step.planned_bytes(step.candidates("plain")[0])

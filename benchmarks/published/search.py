@@ -32,7 +32,8 @@ class Setting:
 
 
 class Step:
-    """A training step with momentum, compiled up to its schedule, with the workspaces of minigraph's GPU kernels."""
+    """A training step with momentum, compiled up to its schedule as for a GPU: with its kernels' fused forms and
+    workspaces, and plain layouts."""
 
     def __init__(self, build: Build, n: int, setting: Setting) -> None:
         symbol, shapes = build(n)

@@ -1,8 +1,9 @@
 """`openai`: Salimans and Bulatov, "gradient-checkpointing" (2018), the collections of their memory_saving_gradients.
 
 `speed` keeps what costly layers make and makes everything else again. `memory` looks for bottlenecks, values through
-which everything that comes later must pass, and keeps every so many of them that about the square root of their number
-is left. Applied to each stretch between two of those again this is the recursive form. Where a graph has no bottleneck
+which everything that comes later must pass, and keeps every so many of them that about the square root of the number of
+all values is left. The recursive form keeps about the square root of the bottlenecks alone, or a higher root, and does
+the same in each stretch between two of those. Where a graph has no bottleneck
 there is nothing for the last two to keep, and only `speed` is offered.
 """
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .problem import Candidate, Problem, judge
 SMALLEST = 1024
 """Elements above which a value may be a checkpoint, as in the authors' code."""
 RECURSIONS = (1, 2, 3)
-"""Levels of checkpoints that are tried; 1 is the collection `memory`."""
+"""Levels of checkpoints that are tried in the recursive form."""
 
 
 def openai(problem: Problem) -> list[Candidate]:
@@ -42,9 +43,11 @@ def bottlenecks(problem: Problem) -> list[Entry]:
 
 
 def _memory(problem: Problem) -> Iterator[Schedule]:
-    found = bottlenecks(problem)
-    for levels in RECURSIONS:
-        placed = _placed(found, levels)
+    graph, found = problem.graph, bottlenecks(problem)
+    large = sum(graph.type_of(e).size > SMALLEST for node in problem.forward for e in graph.entries(node))
+    step = max(1, ceil(len(found) / max(large, 1) ** 0.5))
+    collection: Placed = [(0, frozenset({entry})) for entry in found[step - 1:-1:step]]
+    for placed in (collection, *(_placed(found, levels) for levels in RECURSIONS)):
         if placed:
             yield drop_before(problem, [], placed, len(problem.forward))
 
