@@ -19,6 +19,8 @@ from .search import Walk
 CLOSE_ENOUGH = 0.0005
 #: Heuristics that always run, unless the lower bound is met before.
 CHEAPEST = 2
+#: Buffers from which on the second of them takes minutes, and runs only where the first is not good enough.
+LARGE = 200_000
 #: Further heuristics go on until this much work is done (each is finished that was begun), then the search has a
 #: share of its own. A unit takes about 0.1 microseconds.
 HEURISTIC_WORK = {"default": 12_000_000, "full": 200_000_000}
@@ -82,7 +84,8 @@ class _Packing:
 
     def _run_heuristics(self, work: int) -> None:
         for number, (method, order, place) in enumerate(_heuristics(self.placer)):
-            if number >= CHEAPEST and (self.placer.work > work or self.top <= self.goal):
+            cheapest = CHEAPEST if len(self.problem) < LARGE else 1
+            if number >= cheapest and (self.placer.work > work or self.top <= self.goal):
                 return
             self._offer(method, place(order), order)
             if self.top <= self.bound:
