@@ -97,7 +97,7 @@ class Program:
         live = problem.live(from_order(problem.order)).tolist()[problem.backward_start:]
         self.rest = [nbytes - sum(self.size[i] for i, end in last.items() if t <= end)
                      for t, nbytes in enumerate(live)]
-        self.forward_rest = min(problem.live(from_order(problem.order)).tolist()[:1])
+        self.pairs = self._pairs()
 
     def solve(self, budget_bytes: int) -> Schedule | None:
         """The schedule with the least time within the budget; None when there is none, or the solver gave up."""
@@ -149,7 +149,7 @@ class Program:
             live: dict[int, float] = {rows.keep(t, i): size / unit for i, size in enumerate(self.size)}
             for k, reads in enumerate(self.reads):
                 live[rows.run(t, k)] = live.get(rows.run(t, k), 0.0) + self.size[k] / unit
-                in_place = [i for i in reads if (i, k) in self._pairs()]
+                in_place = [i for i in reads if (i, k) in self.pairs]
                 for i in in_place:
                     live[rows.free(t, i, k)] = -self.size[i] / unit
                 rows.at_most((budget_bytes - rest) / unit, live)
@@ -173,19 +173,14 @@ class Program:
 
     def _pairs(self) -> frozenset[tuple[int, int]]:
         """(source, node) where a node may write over what it reads."""
-        if not hasattr(self, "_in_place"):
-            graph = self.problem.graph
-            number = {node: k for k, node in enumerate(self.forward)}
-            found = set()
-            for k, node in enumerate(self.forward):
-                op = graph.op[node]
-                assert op is not None
-                for source, _ in op.inplace(graph.params[node]):
-                    maker = graph.node_of[graph.inputs[node][source]]
-                    if maker in number and self.size[number[maker]] == self.size[k]:
-                        found.add((number[maker], k))
-            self._in_place = frozenset(found)
-        return self._in_place
+        graph, found = self.problem.graph, set()
+        number = {node: k for k, node in enumerate(self.forward)}
+        for k, node in enumerate(self.forward):
+            for source, _ in graph.op[node].inplace(graph.params[node]):  # type: ignore[union-attr]
+                maker = number.get(graph.node_of[graph.inputs[node][source]])
+                if maker is not None and self.size[maker] == self.size[k]:
+                    found.add((maker, k))
+        return frozenset(found)
 
     def _schedule(self, rows: _Rows, x: np.ndarray) -> Schedule:
         steps: list[tuple[str, int]] = [(RUN, node) for node in self.problem.forward]

@@ -22,7 +22,7 @@ from .swapping import absences, with_swaps
 
 WORK = 40_000
 """Steps of schedules that the search may look at; some 10 microseconds each."""
-FULL_WORK = 2_000_000
+FULL_WORK = 400_000
 """The same for a full search."""
 MOST_VALUES = 80
 """Values above which a search entry by entry would only have begun when its work is done."""
@@ -145,8 +145,11 @@ class _Descent:
         least = min([least, *(self.problem.quick(schedule).peak_bytes for schedule in chain)])
         for k in range(1, TARGETS + 1):
             target = most - (most - least) * k / TARGETS
-            ways = [self._polish(self._descend(start, target), target) for start in (now, first)]
-            now = min(ways, key=lambda found: (found.excess(target), found.seconds))
+            reached = self._polish(self._descend(now, target), target)
+            if reached.excess(target) > 0:
+                again = self._polish(self._descend(first, target), target)
+                reached = min(reached, again, key=lambda found: found.excess(target))
+            now = reached
             if self.left <= 0:
                 break
         return [found.schedule for found in self.known.values()]
