@@ -1,5 +1,5 @@
-// The weight gradient of a convolution over two spatial axes, and the bias gradient: for each pair of a block of output channels and one of input
-// channels, the sum over images and pixels of input times output gradient, for each tap.
+// The weight gradient of a convolution over two spatial axes: for each pair of a block of output channels and one of
+// input channels, the sum over images and pixels of input times output gradient, for each tap. And the bias gradient.
 //
 // A sum is one chain of multiply-adds over the pixels of a chunk of images; the chunks' sums are added in ascending
 // order. The chunk depends on the size of an image alone, so neither the batch's parts nor threads change a bit. Where

@@ -247,9 +247,6 @@ class ConvolutionBackwardData(DirectConvolution):
         return [Layouts((BLOCKED, PLAIN, PLAIN), (BLOCKED,)), kept] if _first_layer(p, outs[0].shape) and not addend \
             else [kept]
 
-    def fuses(self, p: Any) -> bool:
-        return not p.addend
-
     def workspace_floats(self, p: Any, g: Geometry) -> Sequence[int]:
         return (g.packed(g.ins, g.outs),)
 
