@@ -1,0 +1,24 @@
+"""Dropout by the kernel of kernels/cpu/random.cpp, with the bits of ops/philox.py."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....ops.random import keep_threshold
+from .call import NativeCall, NativeOp, Operand, Types, float32, int64, native_for, pointer
+from .layout import Layouts
+
+
+@native_for("_dropout", "_dropout_backward")
+class Dropout(NativeOp):
+    """Each element with a draw of its own times its factor; draws that are shared along axes are left to NumPy."""
+
+    def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
+        return () if p.axes else (Layouts.plain(2, 1),)
+
+    def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
+              algorithm: str) -> Sequence[NativeCall]:
+        data, control = ins
+        args = (pointer(data), pointer(control), pointer(outs[0]),
+                int64(data.size, p.ordinal, keep_threshold(p.p)), float32(1 / (1 - p.p)), ("4x", ()))
+        return [NativeCall("dropout", args)]
