@@ -1,8 +1,8 @@
 // A matrix product from register tiles: TILE_ROWS rows by PANEL columns, over BLOCK_DEPTH terms at a time.
 //
 // A task is a block of rows by a block of columns. For each block of depth it lays its part of b into panels of PANEL
-// columns, then for each tile of rows copies its part of a so that no two of its rows share a cache set, and runs the
-// panels. Both copies lie on the stack and stay in the caches. 2 FLOPs for each of rows * columns * depth.
+// columns, then copies its part of a, some tiles of rows at once, so that no two rows of a tile share a cache set, and
+// runs the panels. Both copies lie on the stack and stay in the caches. 2 FLOPs for each of rows * columns * depth.
 #include "gemm.h"
 
 #include "pool.h"
@@ -11,7 +11,13 @@
 namespace {
 
 constexpr int64_t BLOCK_DEPTH = 256;
-constexpr int64_t PACKED_FLOATS = 1 << 14;  // of b at once: 64 KiB
+// What is laid out of b and of a at once: 256 and 128 KiB, so that both stay in a second-level cache of 1 MiB; half of
+// that where caches of 256 KiB are to be expected.
+#if defined(__AVX512F__)
+constexpr int64_t PACKED_FLOATS = 1 << 16, GROUP_TILES = 8;
+#else
+constexpr int64_t PACKED_FLOATS = 1 << 15, GROUP_TILES = 4;
+#endif
 // Accumulators fill all vector registers but a few: 32 of them with AVX-512 and on aarch64, else 16.
 #if defined(__AVX512F__)
 constexpr int TILE_ROWS = 14, PANEL_VECS = 2;
@@ -22,16 +28,23 @@ constexpr int TILE_ROWS = 3, PANEL_VECS = 1;
 #endif
 constexpr int64_t PANEL = PANEL_VECS * LANES;
 constexpr int64_t ROW_DISTANCE = BLOCK_DEPTH + LANES;  // of a copied tile whose rows are contiguous
+constexpr int64_t TILE_FLOATS = TILE_ROWS * ROW_DISTANCE > BLOCK_DEPTH * LANES ? TILE_ROWS * ROW_DISTANCE
+                                                                              : BLOCK_DEPTH * LANES;
 constexpr int64_t FEW_TILES = 2;                       // for which b is not laid out anew, if its rows are contiguous
-constexpr int64_t MOST_TILES = 20;                     // of rows in a task
-constexpr int64_t ENOUGH_TASKS = 16;
-constexpr int64_t TASK_FLOPS = 1 << 19;  // below which a task is not worth a thread
+constexpr int64_t THREAD_TASKS = 4;                    // enough for each thread of several
+constexpr int64_t TASK_FLOPS = 1 << 19;                // below which a task is not worth a thread
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // -- copies ----------------------------------------------------------------------------------------------------------
+void copy(const float *from, int64_t count, float *to) {
+    int64_t j = 0;
+    for (; j + LANES <= count; j += LANES) Vec::load(from + j).store(to + j);
+    for (; j < count; j++) to[j] = from[j];
+}
+
 // to[k * PANEL + j] = b(k, j), with zeros in columns from `columns` on, where b's columns are contiguous.
 void pack_rows(const Matrix &b, int64_t depth, int64_t columns, float *to) {
     for (int64_t k = 0; k < depth; k++, to += PANEL) {
@@ -55,18 +68,32 @@ void pack_columns(const Matrix &b, int64_t depth, int64_t columns, float *to) {
             to[k * PANEL + j] = j < columns ? b.data[j * b.column + k] : 0.0f;
 }
 
-// A tile of a: rows ROW_DISTANCE apart where they are contiguous in a, else terms LANES apart. Of the `left` rows that
-// a has from here on some more may be copied, since whole vectors are quicker.
-void copy_tile(const Matrix &a, int64_t rows, int64_t left, int64_t depth, float *to) {
-    const bool by_rows = a.column == 1;
-    const int64_t lines = by_rows ? rows : depth, length = by_rows ? depth : left >= LANES ? LANES : rows;
-    const int64_t from_distance = by_rows ? a.row : a.column, to_distance = by_rows ? ROW_DISTANCE : LANES;
-    for (int64_t i = 0; i < lines; i++) {
-        const float *from = a.data + i * from_distance;
-        int64_t j = 0;
-        for (; j + LANES <= length; j += LANES) Vec::load(from + j).store(to + i * to_distance + j);
-        for (; j < length; j++) to[i * to_distance + j] = from[j];
+// How `rows` are cut into tiles: as few as there can be, and no two of them more than a row apart in size.
+struct Tiles {
+    int64_t count, size, larger;  // the first `larger` tiles have a row more than `size`
+
+    explicit Tiles(int64_t rows)
+        : count(divided_up(rows, TILE_ROWS)), size(rows / (count > 0 ? count : 1)), larger(rows - size * count) {}
+    int64_t rows(int64_t tile) const { return size + (tile < larger); }
+    int64_t start(int64_t tile) const { return size * tile + smaller(tile, larger); }
+};
+
+// Tiles `first` to `end` - 1 of a, TILE_FLOATS apart: rows ROW_DISTANCE apart where they are contiguous in a, else terms
+// LANES apart. Whole vectors are quicker, so that behind a term's rows the next ones may be copied too.
+void copy_tiles(const Matrix &a, const Tiles &tiles, int64_t first, int64_t end, int64_t depth, float *to) {
+    const int64_t total = tiles.start(tiles.count);
+    if (a.column == 1) {
+        for (int64_t t = first; t < end; t++, to += TILE_FLOATS)
+            for (int64_t i = 0; i < tiles.rows(t); i++)
+                copy(a.data + (tiles.start(t) + i) * a.row, depth, to + i * ROW_DISTANCE);
+        return;
     }
+    for (int64_t k = 0; k < depth; k++)
+        for (int64_t t = first; t < end; t++) {
+            const int64_t start = tiles.start(t);
+            copy(a.data + k * a.column + start, total - start >= LANES ? LANES : tiles.rows(t),
+                 to + (t - first) * TILE_FLOATS + k * LANES);
+        }
 }
 
 // -- the register tile -----------------------------------------------------------------------------------------------
@@ -101,31 +128,20 @@ template <int ROWS, int VECS, int64_t ROW, int64_t TERM> void run_tile(const Til
         for (int v = 0; v < VECS; v++) sums[r][v].store(t.out + r * t.out_row + v * LANES);
 }
 
-// A panel: as many rows at once as there are, in steps for which there is a tile.
-template <int VECS, int64_t ROW, int64_t TERM> void run_rows(Tile t, int64_t rows) {
-    const auto step = [&](auto tile, int64_t count) {
-        for (; rows >= count; rows -= count, t.a += count * ROW, t.out += count * t.out_row) tile(t);
-    };
-    step(run_tile<TILE_ROWS, VECS, ROW, TERM>, TILE_ROWS);
-    if constexpr (TILE_ROWS > 8) step(run_tile<8, VECS, ROW, TERM>, 8);
-    if constexpr (TILE_ROWS > 4) step(run_tile<4, VECS, ROW, TERM>, 4);
-    if constexpr (TILE_ROWS > 2) step(run_tile<2, VECS, ROW, TERM>, 2);
-    step(run_tile<1, VECS, ROW, TERM>, 1);
+// The function for a tile of so many rows, for VECS vectors of columns.
+typedef void (*RunTile)(const Tile &);
+template <int VECS, int64_t ROW, int64_t TERM, int... I> RunTile tile_of(int64_t rows, Indices<I...>) {
+    static constexpr RunTile BY_ROWS[] = {run_tile<I + 1, VECS, ROW, TERM>...};
+    return BY_ROWS[rows - 1];
+}
+template <int VECS> RunTile tile_of(int64_t rows, bool by_rows) {
+    typedef typename Count<TILE_ROWS>::type All;
+    return by_rows ? tile_of<VECS, ROW_DISTANCE, 1>(rows, All()) : tile_of<VECS, 1, LANES>(rows, All());
 }
 
-template <int VECS> void run_vectors(const Tile &t, int64_t rows, bool by_rows) {
-    if (by_rows)
-        run_rows<VECS, ROW_DISTANCE, 1>(t, rows);
-    else
-        run_rows<VECS, 1, LANES>(t, rows);
-}
-
-// A panel of which at most the first vector counts is half the work where panels are two.
+// One tile by one panel. A panel of which at most the first vector counts is half the work where panels are two.
 void run_panel(const Tile &t, int64_t rows, int64_t columns, bool by_rows) {
-    if (columns <= LANES)
-        run_vectors<1>(t, rows, by_rows);
-    else
-        run_vectors<PANEL_VECS>(t, rows, by_rows);
+    (columns > LANES ? tile_of<PANEL_VECS> : tile_of<1>)(rows, by_rows)(t);
 }
 
 // A panel whose last vector is not full goes through a full one on the stack.
@@ -145,11 +161,12 @@ int64_t block_columns(const Product &p) {
     return PACKED_FLOATS / larger(1, smaller(p.depth, BLOCK_DEPTH)) / PANEL * PANEL;
 }
 
-// One block of columns of a product of fewer rows than a task has.
+// One block of columns of a product.
 void multiply_block(const Product &p) {
-    alignas(64) float packed[PACKED_FLOATS], tile[TILE_ROWS * ROW_DISTANCE + BLOCK_DEPTH * LANES];
+    alignas(64) float packed[PACKED_FLOATS], copied[GROUP_TILES * TILE_FLOATS];
     const bool by_rows = p.a.column == 1, few = p.rows <= FEW_TILES * TILE_ROWS && p.b.column == 1;
     const auto lies = [&](int64_t j) { return few && p.columns - j >= PANEL; };  // panels that are read where they lie
+    const Tiles tiles(p.rows);
     int64_t k = 0;
     do {
         const int64_t depth = smaller(BLOCK_DEPTH, p.depth - k);
@@ -157,19 +174,18 @@ void multiply_block(const Product &p) {
             if (!lies(j))
                 (p.b.column == 1 ? pack_rows : pack_columns)(p.b.from(k, j), depth, smaller(PANEL, p.columns - j),
                                                              packed + j * depth);
-        for (int64_t i = 0; i < p.rows; i += TILE_ROWS) {
-            const int64_t rows = smaller(TILE_ROWS, p.rows - i);
-            copy_tile(p.a.from(i, k), rows, p.rows - i, depth, tile);
-            for (int64_t j = 0; j < p.columns; j += PANEL) {
-                const int64_t columns = smaller(PANEL, p.columns - j);
-                const Tile t{tile, lies(j) ? p.b.data + k * p.b.row + j : packed + j * depth, lies(j) ? p.b.row : PANEL,
-                             depth, p.out + i * p.out_row + j, p.out_row, p.bias && k == 0 ? p.bias + j : nullptr,
-                             p.add || k > 0};
-                if (columns % LANES == 0)
-                    run_panel(t, rows, columns, by_rows);
-                else
-                    run_narrow_panel(t, rows, columns, by_rows);
-            }
+        for (int64_t first = 0; first < tiles.count; first += GROUP_TILES) {
+            const int64_t end = smaller(tiles.count, first + GROUP_TILES);
+            copy_tiles(p.a.from(0, k), tiles, first, end, depth, copied);
+            for (int64_t t = first; t < end; t++)
+                for (int64_t j = 0; j < p.columns; j += PANEL) {
+                    const int64_t columns = smaller(PANEL, p.columns - j);
+                    const Tile tile{copied + (t - first) * TILE_FLOATS,
+                                    lies(j) ? p.b.data + k * p.b.row + j : packed + j * depth,
+                                    lies(j) ? p.b.row : PANEL, depth, p.out + tiles.start(t) * p.out_row + j, p.out_row,
+                                    p.bias && k == 0 ? p.bias + j : nullptr, p.add || k > 0};
+                    (columns % LANES == 0 ? run_panel : run_narrow_panel)(tile, tiles.rows(t), columns, by_rows);
+                }
         }
         k += depth;
     } while (k < p.depth);
@@ -180,12 +196,12 @@ Product part_of(const Product &p, int64_t row, int64_t rows, int64_t column, int
             p.b.from(0, column), p.out + row * p.out_row + column, p.out_row, p.bias ? p.bias + column : nullptr, p.add};
 }
 
-// Rows of a task: many, so that b is laid out seldom, but enough tasks where they are worth it.
+// Rows of a task: all for one thread, so that b is laid out once, and enough tasks for several where they are worth it.
 int64_t block_rows(const Product &p, int64_t column_blocks) {
-    const int64_t tiles = divided_up(p.rows, TILE_ROWS);
-    const int64_t row_blocks = divided_up(ENOUGH_TASKS, column_blocks);
+    const int64_t threads = pool_threads(), tiles = divided_up(p.rows, TILE_ROWS);
+    const int64_t row_blocks = threads == 1 ? 1 : divided_up(THREAD_TASKS * threads, column_blocks);
     const int64_t worth = divided_up(TASK_FLOPS, larger(1, TILE_ROWS * p.depth * smaller(block_columns(p), p.columns)));
-    return TILE_ROWS * smaller(MOST_TILES, larger(worth, divided_up(tiles, row_blocks)));
+    return TILE_ROWS * larger(worth, divided_up(tiles, row_blocks));
 }
 
 }  // namespace
