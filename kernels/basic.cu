@@ -19,6 +19,11 @@ extern "C" __global__ void copy_forward_bytes(const char *data, char *out, long 
   if (blockIdx.x == 0 && rest < bytes) out[rest] = data[rest];
 }
 
+// Where rows of a tensor do not begin at a word of 16 bytes.
+extern "C" __global__ void copy_forward_unaligned(const char *data, char *out, long long bytes) {
+  GRID_STRIDE (i, bytes) out[i] = data[i];
+}
+
 // `pattern` is the element, repeated to 8 bytes.
 extern "C" __global__ void fill_forward_bytes(char *out, long long bytes, unsigned long long pattern) {
   long long words = bytes / 16;

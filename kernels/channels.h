@@ -103,13 +103,25 @@ __device__ __forceinline__ void sum_channels(const Channels &c, float *partials,
                   [&](Sums<N> &sums, const ChannelIndex &i) { add(sums.value, i); });
 }
 
-// Term `which` of N of a channel, added over the parts in ascending order.
+// Term `which` of N of a channel, added to `total` over the parts in ascending order.
 template <int N>
 __device__ __forceinline__ double total_of_parts(const Channels &c, const float *partials, long long channel,
-                                                 int which) {
-  double total = 0;
+                                                 int which, double total = 0) {
   for (long long part = 0; part < c.parts; ++part)
     total += partials[(part * c.channels + channel) * N + which];
+  return total;
+}
+
+// The sum of a channel as slices of the batch add it up: what parts of the same images give in float64, then
+// in float32 in ascending order, from `total` on.
+__device__ __forceinline__ float total_of_images(const Channels &c, const float *partials, long long channel,
+                                                 float total) {
+  long long pieces = c.run_pieces * c.length_pieces;
+  for (long long first = 0; first < c.parts; first += pieces) {
+    double sum = 0;
+    for (long long part = first; part < first + pieces; ++part) sum += partials[part * c.channels + channel];
+    total = (float)(total + sum);
+  }
   return total;
 }
 

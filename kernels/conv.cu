@@ -7,6 +7,7 @@
 //            gradient of the data may be added.
 //   weight   dW[f, c, t] = sum over n, o of grad[n, f, o] data[n, c, ...], some whole images a segment
 //   bias     db[f] = sum over n, o of grad[n, f, o], a part of the images at a time
+//            Both can go on from the sum of earlier images, with the bits of all images at once.
 //
 // A group is a problem of its own. Groups of few channels and filters (depthwise) would leave tiles empty;
 // the *_direct kernels give each output a thread, or each weight and segment a block.
@@ -214,6 +215,7 @@ struct PhaseWeight {
 
 // Images with a row a channel and a column a (image, pixel), and a bias a channel.
 struct PlanesOutput {
+  static constexpr bool kResumes = false;
   typedef long long Column;
   float *out;
   const float *bias;
@@ -231,6 +233,7 @@ struct PlanesOutput {
 
 // The pixels of a phase, with a row a channel and a column a (image, pixel of the phase).
 struct PhaseOutput {
+  static constexpr bool kResumes = false;
   typedef long long Column;
   const float *addend;  // may be null, and may be out
   float *out;
@@ -255,11 +258,13 @@ struct PhaseOutput {
 
 // A row-major matrix.
 struct MatrixOutput {
+  static constexpr bool kResumes = true;
   typedef long long Column;
   float *out;
   long long width;
 
   __device__ Column column(long long n) const { return n; }
+  __device__ float load(long long m, Column n) const { return out[m * width + n]; }
   __device__ void store(long long m, Column n, float value) const { out[m * width + n] = value; }
 };
 
@@ -422,6 +427,7 @@ extern "C" __global__ void __launch_bounds__(kChannelThreads)
 }
 
 extern "C" __global__ void convolution_backward_bias(const float *__restrict__ partials,
-                                                     float *__restrict__ out, Channels c) {
-  GRID_STRIDE(channel, c.channels) out[channel] = (float)total_of_parts<1>(c, partials, channel, 0);
+                                                     float *__restrict__ out, Channels c, int resume) {
+  GRID_STRIDE(channel, c.channels)
+  out[channel] = total_of_images(c, partials, channel, resume ? out[channel] : 0.f);
 }

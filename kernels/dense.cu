@@ -4,6 +4,7 @@
 //   data      dX (rows, features) = dY W
 //   weight    dW (hidden, features) = dY' X, a canonical chunk of the batch at a time
 //   bias      db (hidden)         = column sums of dY, a part of the rows at a time
+//             Both sums can go on from that of earlier rows, with the bits of all rows at once.
 //
 // Memory: inputs are only read, outputs only written; nothing works in place. Workspace: parts of the output
 // where few tiles are spread over blocks by segments of k; partial column sums for the bias. A product of
@@ -17,6 +18,7 @@ namespace {
 
 // A row-major matrix of `width` columns, with a bias a column.
 struct DenseOutput {
+  static constexpr bool kResumes = true;
   typedef long long Column;
   float *out;
   const float *bias;
@@ -24,6 +26,7 @@ struct DenseOutput {
   int act;
 
   __device__ Column column(long long n) const { return n; }
+  __device__ float load(long long m, Column n) const { return out[m * width + n]; }
   __device__ void store(long long m, Column n, float value) const {
     out[m * width + n] = activate(bias ? value + bias[n] : value, act);
   }
@@ -73,6 +76,7 @@ extern "C" __global__ void __launch_bounds__(kChannelThreads)
 }
 
 extern "C" __global__ void fully_connected_backward_bias(const float *__restrict__ partials,
-                                                         float *__restrict__ out, Channels c) {
-  GRID_STRIDE(channel, c.channels) out[channel] = (float)total_of_parts<1>(c, partials, channel, 0);
+                                                         float *__restrict__ out, Channels c, int resume) {
+  GRID_STRIDE(channel, c.channels)
+  out[channel] = total_of_images(c, partials, channel, resume ? out[channel] : 0.f);
 }

@@ -14,6 +14,7 @@
 //   float load(const Outer &, const Inner &) const
 // An output C has: float *out, const float *bias (or null); Column, column(n) as for a loader, and
 //   void store(long long m, const Column &, float) const      which adds the bias
+//   kResumes, whether it can go on from what it holds: then  float load(long long m, const Column &) const
 #pragma once
 
 #include "common.h"
@@ -31,6 +32,7 @@ struct GemmWork {
   long long part;  // elements of a part: each segment writes its own at out + part * its number. 0: they are
                    // added here
   long long act;   // the activation (common.h) of the output; none where parts are written
+  long long resume;  // whether they are added to what the output holds, where it kResumes
 };
 
 // What one block does at a time.
@@ -147,6 +149,15 @@ __device__ __forceinline__ void gemm_tile(A a, B b, C c, const GemmWork &work, c
   TileReader<A> read_a(a, tile.row, rows);
   TileReader<B> read_b(b, tile.column, columns);
   float total[4][4], sums[4][4];
+  long long row = tile.row + threadIdx.x / 16 * 4, column = tile.column + threadIdx.x % 16 * 4;
+  bool resumed = C::kResumes && work.resume;
+  if constexpr (C::kResumes)
+    if (resumed)
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          total[i][j] = row + i < rows && column + j < columns ? c.load(row + i, c.column(column + j)) : 0.f;
   for (long long segment = tile.first; segment < tile.last; ++segment) {
     long long start = segment * work.segment, left = depth - start;
     a.begin(start);
@@ -155,14 +166,13 @@ __device__ __forceinline__ void gemm_tile(A a, B b, C c, const GemmWork &work, c
                      (int)(left < 0              ? 0
                            : left < work.segment ? left
                                                  : work.segment));
-    bool only = segment == tile.first;
+    bool only = segment == tile.first && !resumed;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll
       for (int j = 0; j < 4; ++j) total[i][j] = only ? sums[i][j] : total[i][j] + sums[i][j];
   }
   c.out += (tile.first - work.first) * work.part;
-  long long row = tile.row + threadIdx.x / 16 * 4, column = tile.column + threadIdx.x % 16 * 4;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     if (column + j >= columns) break;

@@ -15,6 +15,7 @@ struct Steps {
 };
 
 struct StridedOutput {
+  static constexpr bool kResumes = false;
   typedef long long Column;
   float *out;
   long long row_step, column_step;

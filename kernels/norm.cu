@@ -3,7 +3,8 @@
 //
 //   train      moments of each part, by Welford's update and Chan's merge, about the part's first element, so
 //              that a large mean costs no digits; a thread a channel joins the parts in ascending order in
-//              float64 and makes the channel's scale and shift; then out = (data - mean) scale + shift
+//              float64 and makes the channel's scale and shift; then out = (data - mean) scale + shift. Slices
+//              of the batch are joined to running moments by the same kernel, and so for backward's sums
 //   backward   sums of grad and grad (data - mean) a channel, then grad scale + (data - mean) slope + shift
 //   inference  the elementwise passes, with scale from the moving variance
 //   apply      the elementwise pass of train, with statistics that train made before
@@ -42,22 +43,18 @@ struct Moments {
   }
 };
 
-// Mean and biased variance of all parts of a channel; 0 and 0 of no parts.
-__device__ void join_parts(const Moments *parts, const Channels &c, long long channel, double &mean,
-                           double &variance) {
-  double count = 0, sum = 0, squares = 0;
+// Adds the parts of a channel, in ascending order, to the mean and the squared deviations of the `count`
+// elements before them.
+__device__ void join_parts(const Moments *parts, const Channels &c, long long channel, double count,
+                           double &mean, double &squares) {
   for (long long part = 0; part < c.parts; ++part) {
     const Moments &m = parts[part * c.channels + channel];
-    count += m.count;
-    sum += m.count * ((double)m.pivot + m.mean);
+    double all = count + m.count, apart = (double)m.pivot + m.mean - mean;
+    if (m.count == 0.f) continue;
+    mean += apart * (m.count / all);
+    squares += m.squares + apart * apart * (count * (m.count / all));
+    count = all;
   }
-  mean = count > 0 ? sum / count : 0;
-  for (long long part = 0; part < c.parts; ++part) {
-    const Moments &m = parts[part * c.channels + channel];
-    double apart = (double)m.pivot + m.mean - mean;
-    squares += m.squares + m.count * apart * apart;
-  }
-  variance = count > 0 ? squares / count : 0;
 }
 
 // The normalised value: in one way everywhere, so that backward finds the sign that forward had.
@@ -97,17 +94,26 @@ extern "C" __global__ void __launch_bounds__(kChannelThreads)
                   [&](Moments &m, const ChannelIndex &i) { m.add(data[i.element], data[i.first]); });
 }
 
-// `vectors` receives scale and shift, which makes up for the rounding of mean.
-extern "C" __global__ void batchnorm_train_statistics(const float *parts, const float *gamma,
-                                                      const float *beta, float *mean, float *var,
-                                                      float *rest, float *vectors, float eps, Channels c) {
+// Joins the parts to the `running` moments (two doubles a channel: means, then squares) of `before` elements,
+// which may be null: none. What is not null of the outputs is written: the moments; mean, variance and what
+// rounding took from the mean, of all `count` elements; and `vectors`, scale and shift by them.
+extern "C" __global__ void batchnorm_train_statistics(const float *parts, const double *running,
+                                                      double before, double *moments, const float *gamma,
+                                                      const float *beta, float *mean, float *var, float *rest,
+                                                      float *vectors, float eps, double count, Channels c) {
   GRID_STRIDE(channel, c.channels) {
-    double exact, variance;
-    join_parts(reinterpret_cast<const Moments *>(parts), c, channel, exact, variance);
-    mean[channel] = (float)exact;
-    var[channel] = (float)variance;
-    rest[channel] = (float)(exact - mean[channel]);
-    make_line(vectors, gamma, beta, var, rest, eps, channel, c.channels);
+    double exact = running ? running[channel] : 0, squares = running ? running[c.channels + channel] : 0;
+    join_parts(reinterpret_cast<const Moments *>(parts), c, channel, before, exact, squares);
+    if (moments) {
+      moments[channel] = exact;
+      moments[c.channels + channel] = squares;
+    }
+    if (mean) {
+      mean[channel] = (float)exact;
+      var[channel] = (float)(squares / (count > 1 ? count : 1));
+      rest[channel] = (float)(exact - mean[channel]);
+    }
+    if (vectors) make_line(vectors, gamma, beta, var, rest, eps, channel, c.channels);
   }
 }
 
@@ -142,20 +148,33 @@ extern "C" __global__ void __launch_bounds__(kChannelThreads)
   });
 }
 
-// `vectors` receives scale, slope and shift of the data gradient.
-extern "C" __global__ void batchnorm_backward_params(const float *parts, const float *gamma, const float *var,
-                                                     float *gamma_grad, float *beta_grad, float *vectors,
-                                                     float eps, Channels c) {
-  double count = (double)c.batch * c.before * c.after;
+// Adds the parts to the `running` sums (two doubles a channel), which may be null: none. What is not null of
+// the outputs is written: the sums; the gradients of the parameters; and `vectors`, scale, slope and shift of
+// the data gradient, by all `count` elements.
+extern "C" __global__ void batchnorm_backward_params(const float *parts, const double *running, double *sums,
+                                                     const float *gamma, const float *var, float *gamma_grad,
+                                                     float *beta_grad, float *vectors, float eps,
+                                                     double count, Channels c) {
   if (count < 1) count = 1;
   GRID_STRIDE(channel, c.channels) {
-    double sum = total_of_parts<2>(c, parts, channel, 0), product = total_of_parts<2>(c, parts, channel, 1);
+    double sum = running ? running[channel] : 0, product = running ? running[c.channels + channel] : 0;
+    sum = total_of_parts<2>(c, parts, channel, 0, sum);
+    product = total_of_parts<2>(c, parts, channel, 1, product);
+    if (sums) {
+      sums[channel] = sum;
+      sums[c.channels + channel] = product;
+    }
+    if (!gamma_grad && !vectors) continue;
     double inverse = inverse_deviation(var[channel], eps), scale = inverse * (gamma ? gamma[channel] : 1.f);
-    gamma_grad[channel] = (float)(product * inverse);
-    beta_grad[channel] = (float)sum;
-    vectors[channel] = (float)scale;
-    vectors[c.channels + channel] = (float)(-scale * inverse * inverse * product / count);
-    vectors[2 * c.channels + channel] = (float)(-scale * sum / count);
+    if (gamma_grad) {
+      gamma_grad[channel] = (float)(product * inverse);
+      beta_grad[channel] = (float)sum;
+    }
+    if (vectors) {
+      vectors[channel] = (float)scale;
+      vectors[c.channels + channel] = (float)(-scale * inverse * inverse * product / count);
+      vectors[2 * c.channels + channel] = (float)(-scale * sum / count);
+    }
   }
 }
 

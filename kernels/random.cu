@@ -2,7 +2,8 @@
 // stored.
 //
 // dropout: reads n floats of data, draws a factor for each, or for each element of the shape in which draws
-// are shared, and writes n floats of out, which may be data. Backward is the same kernel on the gradient.
+// are shared, and writes n floats of out, which may be data. A slice of a tensor draws from a later block on.
+// Backward is the same kernel on the gradient.
 //
 // uniform, normal: write n floats. No workspace. Bytes: 8 n and 4 n. FLOPs: about 40 integer operations an
 // element where draws are shared, 10 elsewhere.
@@ -16,9 +17,9 @@ __device__ __forceinline__ float keep(unsigned int word, unsigned int threshold,
 
 extern "C" __global__ void dropout_forward_float32(const float *data, const unsigned int *control, float *out,
                                                    long long n, unsigned int ordinal, unsigned int threshold,
-                                                   float scale) {
+                                                   float scale, long long first_block) {
   GRID_STRIDE (block, (n + 3) / 4) {
-    RandomWords words = philox_block(control, ordinal, block);
+    RandomWords words = philox_block(control, ordinal, first_block + block);
     if (4 * block + 4 <= n) {
       float4 x = reinterpret_cast<const float4 *>(data)[block];
       x.x *= keep(words.w[0], threshold, scale);

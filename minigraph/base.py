@@ -99,12 +99,15 @@ class Algorithm:
     """One way to compute an op: algorithms of one `numeric_class` give the same bits.
 
     `extra_bytes` are those that it moves beyond what the op's cost says, for want of workspace to keep them in.
+    `chunk_rows` are the rows of a canonical chunk of the batch: where an op may run on slices, those begin at multiples
+    of it.
     """
 
     name: str = "default"
     workspace_bytes: int = 0
     numeric_class: str = "default"
     extra_bytes: int = 0
+    chunk_rows: int = 1
 
 
 class Builder(Protocol):

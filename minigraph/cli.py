@@ -29,7 +29,7 @@ from .passes.pipeline import compile_program
 from .plan import serialize, timeline
 from .plan.plan import Plan
 from .plan.report import Report, report
-from .plan.techniques import recomputed, swapped_bytes
+from .plan.techniques import recomputed, sliced, swapped_bytes
 from .plan.trace import trace
 from .planning import PROGRAMS, Largest, Program, largest, least_budget, prepare
 
@@ -128,6 +128,8 @@ def _command(commands: Any, name: str, purpose: str, run: Any) -> argparse.Argum
     parser.add_argument("--disk", metavar="FOLDER", help="swap to a file in this folder in the place of host memory")
     parser.add_argument("--search", default="default", choices=SEARCHES,
                         help="`full` lets `auto` weigh the schedules of every policy (slower to plan)")
+    parser.add_argument("--slices", type=int, default=1, metavar="N",
+                        help="cut the batch into about N slices, which run through chains of operators one by one")
     parser.add_argument("--machine", default="cpu", metavar="NAME",
                         help="whose times a policy weighs, such as V100 (default cpu); its memory is the budget of "
                              "`largest` when none is given; a machine file ends in .json")
@@ -143,7 +145,7 @@ def _prepare(given: argparse.Namespace) -> Program:
     optimizer = (given.optimizer or "sgd") if given.program == "step" else given.optimizer
     return prepare(symbol, shapes, optimizer, given.program, given.memory, budget=given.budget,
                    host_budget=given.host_budget, disk=given.disk, machine=given.machine, profile=given.profile,
-                   fuse=not given.no_fuse, search=given.search,
+                   fuse=not given.no_fuse, search=given.search, slices=given.slices,
                    optimizer_params=parse_settings(given.optimizer_arg))
 
 
@@ -165,8 +167,8 @@ def _print_plan(given: argparse.Namespace) -> None:
 def _report(program: Program, plan: Plan) -> Report:
     """The report of a plan, beside the plain plan where it differs, with the least budget that would have done."""
     request, plain, least = program.request, None, None
-    if recomputed(plan) or swapped_bytes(plan):
-        request = replace(request, memory="plain", budget_bytes=None, verify=False)
+    if recomputed(plan) or swapped_bytes(plan) or sliced(plan):
+        request = replace(request, memory="plain", slices=1, budget_bytes=None, verify=False)
         plain = compile_program(program.graph, request, copy.deepcopy(program.layout))
     if program.request.budget_bytes is not None:
         least = least_budget(program)
@@ -188,7 +190,7 @@ def _print_largest(given: argparse.Namespace) -> None:
     optimizer = (given.optimizer or "sgd") if given.program == "step" else given.optimizer
     found = largest(_builder(given), given.budget, given.machine, given.memory, given.low, given.high, optimizer,
                     given.program, host_budget=given.host_budget, disk=given.disk, fuse=not given.no_fuse,
-                    search=given.search,
+                    search=given.search, slices=given.slices,
                     optimizer_params=parse_settings(given.optimizer_arg))
     print(json.dumps(_largest_json(found)) if given.json else _largest_text(found))
 

@@ -70,7 +70,8 @@ def check_modes(trial: Trial, other: str) -> Comparison:
             continue
         if name == "step" and _needs_head_gradients(trial.graph, ours):
             continue
-        theirs = _plan(trial, replace(request, memory=other, budget_bytes=None, host_budget_bytes=UNBOUNDED))
+        theirs = _plan(trial, replace(request, memory=other, slices=1, budget_bytes=None,
+                                           host_budget_bytes=UNBOUNDED))
         inputs = _inputs(trial, ours, request)
         left, right = (dict(_results(trial, plan, inputs)) for plan in (ours, theirs))
         for what, value in left.items():

@@ -41,7 +41,9 @@ class Executor(Programs):
     runs, with an OutOfMemoryError that names the least it needs. Policies that swap may use `host_budget` bytes of
     host memory (none by default), or of a file in the folder `disk` (as much as they like by default). `machine`
     is the model whose times a policy weighs, a name or a machine file; `profile` is a file of measured times that
-    replace its own (`minigraph.measure`). `search="full"` lets `auto` weigh the schedules of every policy.
+    replace its own (`minigraph.measure`). `search="full"` lets `auto` weigh the schedules of every policy. `slices`
+    cuts the batch into about so many slices, each of which runs through chains of operators alone; `auto` does so by
+    itself where a budget asks for it.
     `verify=False` skips the plan's proof, `fuse=False` lets every operator run by itself, `fold=True` puts
     normalisations into the weights before them in evaluation (which rounds otherwise), `poison=True` runs with NaN in
     all bytes that nobody may read, `graph=True` replays each program as one CUDA graph (on a GPU only). `shared` is an
@@ -54,10 +56,10 @@ class Executor(Programs):
                  dtypes: Mapping[str, Any] | None = None, inputs: Sequence[str] = (), memory: str | None = None,
                  budget: int | str | None = None, host_budget: int | str | None = None,
                  disk: str | None = None, machine: str = "cpu", profile: str | None = None,
-                 search: str = "default", shared: Executor | None = None, own: Collection[str] | None = None,
-                 verify: bool = True, fuse: bool = True, fold: bool = False, poison: bool = False,
-                 graph: bool = False) -> None:
-        choice = MemoryChoice.parse(memory, budget, host_budget, disk, search)
+                 search: str = "default", slices: int = 1, shared: Executor | None = None,
+                 own: Collection[str] | None = None, verify: bool = True, fuse: bool = True, fold: bool = False,
+                 poison: bool = False, graph: bool = False) -> None:
+        choice = MemoryChoice.parse(memory, budget, host_budget, disk, search, slices)
         group = shared.group if shared is not None else \
             Group(context or current_context(), disk, choice.may_move_homes)
         super().__init__(symbol, group, shapes, dtypes or {}, grad_req, inputs, own,
@@ -228,7 +230,7 @@ class Executor(Programs):
                             inputs=tuple(self.inputs), memory=options.memory.memory,
                             budget=options.memory.budget_bytes, host_budget=options.memory.host_budget_bytes,
                             disk=self.disk, machine=options.machine, profile=options.profile,
-                            search=options.memory.search, shared=self,
+                            search=options.memory.search, slices=options.memory.slices, shared=self,
                             own=self.arg_names if partial_shaping else None, verify=options.verify,
                             fuse=options.fuse, fold=options.fold, poison=options.poison, graph=options.graph)
         executor.set_updater(self._updater)

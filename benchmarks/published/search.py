@@ -44,7 +44,7 @@ class Step:
         for stage in PASSES[:_SCHEDULED]:
             run_pass(stage, self.state)
         assert self.state.schedule is not None
-        self.problem = make_problem(self.state, list(self.state.schedule.order))
+        self.problem = make_problem(self.state)
 
     @property
     def plain_seconds(self) -> float:

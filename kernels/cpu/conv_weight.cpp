@@ -2,7 +2,7 @@
 // input channels, the sum over images and pixels of input times output gradient, for each tap. And the bias gradient.
 //
 // A sum is one chain of multiply-adds over the pixels of a chunk of images; the chunks' sums are added in ascending
-// order. The chunk depends on the size of an image alone, so neither the batch's parts nor threads change a bit. Where
+// order, from running sums of earlier images on where there are any. The chunk depends on the size of an image alone, so neither the batch's parts nor threads change a bit. Where
 // there are few blocks, chunks are tasks of their own, with partial sums in the workspace.
 #include <utility>
 
@@ -15,6 +15,7 @@ namespace {
 struct WeightArgs {
     const float *x, *grad;
     float *out;                                // weight gradient (O, I, R, S)
+    const float *running;                      // sums of earlier images to go on from, which may be `out`; or null
     float *partial;                            // (chunk, group, out block, in block, tap, in lane, 16), or null
     int64_t images, chunk, groups;
     int64_t plain, in_lanes, in_blocks;        // as the convolution has them
@@ -201,8 +202,13 @@ struct Task {
 
     // Chunk after chunk, and then the weight's order.
     void compute() {
-        add_chunk(0, sums);
-        for (int64_t chunk = 1; chunk < cut.chunks; chunk++) {
+        if (a.running) {
+            for (int64_t out = first_out; out < last_out; out++)
+                for (int64_t in = first_in; in < last_in; in++) pack(tile_of(sums, out, in), out * LANES, in * a.in_lanes);
+        } else {
+            add_chunk(0, sums);
+        }
+        for (int64_t chunk = a.running ? 0 : 1; chunk < cut.chunks; chunk++) {
             add_chunk(chunk, part);
             add(sums, part, size());
         }
@@ -214,18 +220,30 @@ struct Task {
         for (int64_t i = 0; i < size; i += LANES) (Vec::load(sums + i) + Vec::load(more + i)).store(sums + i);
     }
 
-    void unpack(const float *tile, int64_t out, int64_t in) const {
+    // Writes a tile to the weight.
+    void unpack(float *tile, int64_t out, int64_t in) const {
+        each(tile, out, in, [&](int64_t at, float &value) { a.out[at] = value; });
+    }
+
+    // Makes a tile of the running sums.
+    void pack(float *tile, int64_t out, int64_t in) const {
+        memset(tile, 0, cut.tile * sizeof(float));
+        each(tile, out, in, [&](int64_t at, float &value) { value = a.running[at]; });
+    }
+
+    // Calls visit(offset in the weight, element of the tile) for all elements that the weight has.
+    template <class Visit> void each(float *tile, int64_t out, int64_t in, const Visit &visit) const {
         const int64_t outs = min(a.outs - (cut.lanewise ? group * LANES : out), LANES);
         const int64_t ins = min(a.ins - in, a.in_lanes), taps = a.tap_rows * a.tap_columns;
         for (int64_t o = 0; o < outs; o++) {
             if (cut.lanewise) {
-                for (int64_t t = 0; t < taps; t++) a.out[(group * LANES + o) * taps + t] = tile[t * LANES + o];
+                for (int64_t t = 0; t < taps; t++) visit((group * LANES + o) * taps + t, tile[t * LANES + o]);
                 continue;
             }
             const int64_t first = a.small ? o / a.small * a.small : 0, last = a.small ? first + a.small : ins;
-            float *to = a.out + group * a.group_step + (out + o) * a.out_step + in * a.in_step;
+            int64_t at = group * a.group_step + (out + o) * a.out_step + in * a.in_step;
             for (int64_t i = first; i < last; i++)
-                for (int64_t t = 0; t < taps; t++) *to++ = tile[(t * a.in_lanes + i) * LANES + o];
+                for (int64_t t = 0; t < taps; t++) visit(at++, tile[(t * a.in_lanes + i) * LANES + o]);
         }
     }
 };
@@ -250,10 +268,14 @@ void convolution_weight(const WeightArgs &a) {
     parallel(blocks, [&](int64_t block) {
         Task task(cut, 0);
         task.group = block / (a.out_blocks * a.in_blocks);
-        memcpy(task.sums, a.partial + block * cut.tile, cut.tile * sizeof(float));
-        for (int64_t chunk = 1; chunk < cut.chunks; chunk++)
+        const int64_t out = block / a.in_blocks % a.out_blocks * LANES, in = block % a.in_blocks * a.in_lanes;
+        if (a.running)
+            task.pack(task.sums, out, in);
+        else
+            memcpy(task.sums, a.partial + block * cut.tile, cut.tile * sizeof(float));
+        for (int64_t chunk = a.running ? 0 : 1; chunk < cut.chunks; chunk++)
             Task::add(task.sums, a.partial + (chunk * blocks + block) * cut.tile, cut.tile);
-        task.unpack(task.sums, block / a.in_blocks % a.out_blocks * LANES, block % a.in_blocks * a.in_lanes);
+        task.unpack(task.sums, out, in);
     });
 }
 

@@ -82,18 +82,20 @@ void product_few_rows(const ProductArgs &p) {
 // -- sums ------------------------------------------------------------------------------------------------------------
 struct SumRowsArgs {
     const float *data;
+    const float *running;  // sums of earlier rows to go on from, which may be `out`; or null
     float *out;
     int64_t rows, columns, chunk;
 };
 
 constexpr int64_t SUM_COLUMNS = 64;
 
-// out[j] = the sum over rows of data[i * columns + j]: of each `chunk` rows alone, and these in order
+// out[j] = running[j] + the sum over rows of data[i * columns + j]: of each `chunk` rows alone, and these in order
 void sum_rows(const SumRowsArgs &a) {
     parallel((a.columns + SUM_COLUMNS - 1) / SUM_COLUMNS, [&](int64_t task) {
         const int64_t first = task * SUM_COLUMNS;
         const int64_t width = a.columns - first < SUM_COLUMNS ? a.columns - first : SUM_COLUMNS;
         float total[SUM_COLUMNS] = {};
+        for (int64_t j = 0; a.running && j < width; j++) total[j] = a.running[first + j];
         for (int64_t start = 0; start < a.rows; start += a.chunk) {
             const int64_t end = start + a.chunk < a.rows ? start + a.chunk : a.rows;
             float sums[SUM_COLUMNS] = {};
@@ -105,8 +107,19 @@ void sum_rows(const SumRowsArgs &a) {
     });
 }
 
+struct CopyArgs {
+    const float *data;
+    float *out;
+    int64_t size;
+};
+
+void copy_floats(const CopyArgs &a) {
+    if (a.data != a.out) memcpy(a.out, a.data, static_cast<size_t>(a.size) * sizeof(float));
+}
+
 }  // namespace
 
+KERNEL(copy_floats, CopyArgs)
 KERNEL(product, ProductArgs)
 KERNEL(product_few_rows, ProductArgs)
 KERNEL(sum_rows, SumRowsArgs)

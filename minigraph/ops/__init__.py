@@ -6,6 +6,7 @@ from . import (
     activation,
     attention,
     basic,
+    batch_rows,
     broadcast,
     broadcast_more,
     chain,
@@ -30,6 +31,7 @@ from . import (
     modulo,
     norm,
     norm_inference,
+    norm_sliced,
     norm_train,
     optimizer,
     optimizer_more,
@@ -59,11 +61,11 @@ from . import (
 from .op import Op, Sample, ShapeError, Workspace
 from .registry import get_op, names, public_names, register
 
-FAMILIES = (activated, activation, attention, basic, broadcast, broadcast_more, chain, conv, deconv, dense, diagonal,
-            elemwise, entropy, expanding, gamma, gelu, indexing, instance_norm, layer_norm, layout, leaky, logical,
-            loss, lrn, matmul, modulo, norm, norm_inference, norm_train, optimizer, optimizer_more, ordering, pad, pool,
-            prelu, random, reduce, reduce_more, rnn, rounding, scalar, selecting, sequence, shape, shape_more, sizes,
-            slicing, softmax, spatial, svm, transcendental, transfer, unary)
+FAMILIES = (activated, activation, attention, basic, batch_rows, broadcast, broadcast_more, chain, conv, deconv,
+            dense, diagonal, elemwise, entropy, expanding, gamma, gelu, indexing, instance_norm, layer_norm, layout,
+            leaky, logical, loss, lrn, matmul, modulo, norm, norm_inference, norm_sliced, norm_train, optimizer,
+            optimizer_more, ordering, pad, pool, prelu, random, reduce, reduce_more, rnn, rounding, scalar, selecting,
+            sequence, shape, shape_more, sizes, slicing, softmax, spatial, svm, transcendental, transfer, unary)
 """The modules whose import fills the registry."""
 
 __all__ = ["FAMILIES", "Op", "Sample", "ShapeError", "Workspace", "get_op", "names", "public_names",

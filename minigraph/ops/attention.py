@@ -16,7 +16,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
 from .chunks import CHUNK_BYTES, chunks
 from .indexing import numbers
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import param
 from .pointwise import Found
 from .registry import register
@@ -126,8 +126,9 @@ class _Attention(Op):
         known = next((t for t in (*ins[:own], *outs) if t is not None), None)
         return [t or known for t in ins], [t or known for t in outs]
 
-    def split(self, p: AttentionParams) -> tuple[int, ...]:
-        return () if p.use_mask else (0,)
+    def sliced(self, p: AttentionParams, ins: Types,
+               outs: Types) -> Sliced | None:
+        return None if p.use_mask else Sliced.every(ins, outs)
 
     def sizes(self, p: AttentionParams, ins: Sequence[Any]) -> Sizes:
         """The sizes, from inputs that have a shape."""

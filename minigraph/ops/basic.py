@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Entry, PartialShape, TensorType, dtype_of
 from .elemwise import Sum, only
-from .op import Arrays, Op, Sample, Workspace, merge_shapes
+from .op import Arrays, Op, Sample, Sliced, Workspace, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import BLOCK, Found, Unary, blocks
 from .registry import register
@@ -128,8 +128,9 @@ class Filled(Op):
     def unread(self, p: Any) -> tuple[int, ...]:
         return (0,)
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: Any, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         outs[0].fill(self.value)
@@ -257,8 +258,9 @@ class Cast(Op):
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
         return list(ins), [p.dtype]
 
-    def split(self, p: CastParams) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: CastParams, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def compute(self, p: CastParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         np.copyto(outs[0], ins[0], casting="unsafe")

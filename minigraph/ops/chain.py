@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Algorithm, Cost, TensorType, align
-from .op import Arrays, Op, Sample, Workspace
+from .op import Arrays, Op, Sample, Sliced, Workspace
 from .params import REQUIRED, param, parse_params
 from .pointwise import CHAIN, flat, joined
 from .registry import get_op, register
@@ -80,8 +80,8 @@ class _Elementwise(Op):
     def inplace(self, p: ChainParams) -> tuple[tuple[int, int], ...]:
         return tuple((i, 0) for i in range(p.num_args))
 
-    def split(self, p: ChainParams) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: ChainParams, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def algorithms(self, p: ChainParams, ins: Sequence[TensorType], outs: Sequence[TensorType],
                    ) -> tuple[Algorithm, ...]:

@@ -91,8 +91,8 @@ class Statistics:
         return np.add.reduce(tensor, axis=(0, 1, 3))
 
     def centred(self, part: Part, mean: np.ndarray) -> np.ndarray:
-        """A part of the data less the mean of its channel, in scratch that the next part takes over."""
-        return np.subtract(self.data[part], mean[part[2], None], out=self.scratch(part))
+        """A part of the data less the means of its channels, in scratch that the next part takes over."""
+        return np.subtract(self.data[part], mean[:, None], out=self.scratch(part))
 
     def scratch(self, part: Part) -> np.ndarray:
         """The scratch of a part."""
@@ -106,19 +106,49 @@ class Statistics:
             total[part[2]] += self.sum(tensor[part])
         return total
 
-    def moments(self, mean: np.ndarray, weight: PartOf | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Sums of w and of w * (data - mean) a channel in float64; w is data - mean itself when not given.
+    def moments(self, mean: np.ndarray, weight: PartOf) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of weight and of weight * (data - mean) a channel in float64.
 
-        What gives w may use the scratch of the part, but w must not lie there.
+        What gives the weight may use the scratch of the part, but the weight must not lie there.
         """
         sums, products = np.zeros(self.layout[2]), np.zeros(self.layout[2])
+        self.add_moments(mean, weight, sums, products)
+        return sums, products
+
+    def merge_moments(self, means: np.ndarray, squares: np.ndarray, rows_before: int = 0) -> None:
+        """Add this tensor to moments a channel: float64 `means` and sums of `squares` of deviations from them, which
+        are those of `rows_before` rows.
+
+        A part is centred by its mean, and once more by the mean of what the rounding of that left; parts are merged in
+        ascending order by Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+        variances", 1979.
+        """
+        row = self.layout[1] * self.layout[3]
         for part in self.parts:
-            given = None if weight is None else weight(part)
-            centred = self.centred(part, mean)
-            w = centred if given is None else given
+            images, _, c = part
+            before, count = (rows_before + images.start) * row, (images.stop - images.start) * row
+            if not count:
+                continue
+            first = (self.sum(self.data[part]) / count).astype(self.data.dtype, copy=False)
+            centred = self.centred(part, first)
+            rest = self.sum(centred).astype(np.float64)
+            spread = np.maximum(dot(centred, centred) - rest * rest / count, 0)
+            apart = first + rest / count - means[c]
+            means[c] += apart * (count / (before + count))
+            squares[c] += spread + apart * apart * (before * (count / (before + count)))
+
+    def add_moments(self, mean: np.ndarray, weight: PartOf, sums: np.ndarray, products: np.ndarray) -> None:
+        """As `moments`, added to `sums` and `products`."""
+        for part in self.parts:
+            w = weight(part)
+            centred = self.centred(part, mean[part[2]])
             sums[part[2]] += self.sum(w)
             products[part[2]] += dot(w, centred)
-        return sums, products
+
+    @staticmethod
+    def rows(axis: int, data: Any) -> int:
+        """Rows of a canonical chunk of the batch."""
+        return chunk_rows(prod(channel_layout(axis, data.shape)[1:]) * data.dtype.itemsize)
 
 
 def parts_of(tensor: np.ndarray) -> PartOf:

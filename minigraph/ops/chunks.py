@@ -1,4 +1,4 @@
-"""Canonical chunks of the batch: the cuts at which every op that may be split is defined.
+"""Canonical chunks of the batch: the cuts at which every op that may be sliced is defined.
 
 An op's bits may not depend on whether it runs whole or in slices, and BLAS's bits depend on the sizes it is
 called with. So each such op is *defined* chunk by chunk, in ascending order, whatever the memory plan.

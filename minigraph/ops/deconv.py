@@ -11,7 +11,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
 from .conv import BackwardDataParams
 from .conv_geometry import ConvolutionParams
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
 from .registry import get_op, register
 from .window import LAYOUTS, check_rank, per_axis
@@ -146,8 +146,9 @@ class Deconvolution(Op):
         flops = 2.0 * ins[0].size * prod(ins[1].shape[1:]) + outs[0].size * (not p.no_bias)
         return Cost(flops, sum(t.nbytes for t in ins), outs[0].nbytes)
 
-    def split(self, p: DeconvolutionParams) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: DeconvolutionParams, ins: Types,
+               outs: Types) -> Sliced | None:
+        return Sliced.every(ins, outs, whole=(1, 2))
 
     def samples(self) -> Sequence[Sample]:
         def sample(data: Shape, **params: Any) -> Sample:

@@ -4,14 +4,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
 from .activation import FOLLOWING, FORWARD, activation_of
 from .chunks import MAX_CHUNK, chunks
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
 from .registry import get_op, register
 
@@ -91,12 +91,16 @@ class FullyConnected(Op):
             if kind is not None:
                 FORWARD[kind](out, out, out)
 
+    def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
+        return (Algorithm("chunks", chunk_rows=MAX_CHUNK),)
+
     def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
         flops = 2.0 * outs[0].size * ins[1].shape[1] + outs[0].size * (not p.no_bias)
         return Cost(flops, sum(t.nbytes for t in ins), outs[0].nbytes)
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: Any, ins: Types,
+               outs: Types) -> Sliced | None:
+        return Sliced.every(ins, outs, whole=(1, 2)) if len(outs[0].shape) > 1 else None
 
     def samples(self) -> Sequence[Sample]:
         return (Sample({"num_hidden": 4}, ((3, 5), (4, 5), (4,))),
@@ -181,8 +185,12 @@ class _FullyConnectedBackwardData(_FullyConnectedBackward):
         for s in chunks(len(grad), MAX_CHUNK):
             np.matmul(_rows(grad[s], p.num_hidden), weight, out=_rows(target[s], weight.shape[1]))
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,)
+    def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
+        return (Algorithm("chunks", chunk_rows=MAX_CHUNK),)
+
+    def sliced(self, p: Any, ins: Types,
+               outs: Types) -> Sliced | None:
+        return Sliced.every(ins, outs, whole=(1,)) if len(ins[0].shape) > 1 else None
 
 
 @register
@@ -194,22 +202,59 @@ class _FullyConnectedBackwardWeight(_FullyConnectedBackward):
     def inputs(self, p: Any) -> tuple[str, ...]:
         return ("out_grad", "data", "weight")
 
+    resumes: ClassVar[bool] = False
+    """Whether the sum goes on from a running one, the last input."""
+
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         out, = outs
-        term = work.array(out.shape if _rows_of(ins[0]) > MAX_CHUNK else (0,), out.dtype)
+        term = work.array(self._term(ins[0], out), out.dtype)
         grad, data = _batches(*ins[:2])
-        out.fill(0)
+        if self.resumes:
+            np.copyto(out, ins[3])
+        else:
+            out.fill(0)
         for s in chunks(len(data), MAX_CHUNK):
             left, right = _rows(grad[s], p.num_hidden).T, _rows(data[s], out.shape[1])
-            if s.start == 0:
+            if s.start == 0 and not self.resumes:
                 np.matmul(left, right, out=out)
             else:
                 np.matmul(left, right, out=term)
                 np.add(out, term, out=out)
 
+    def _term(self, grad: Any, out: Any) -> Shape:
+        """Scratch for a chunk's product, where there is a sum to add it to."""
+        return out.shape if self.resumes or _rows_of(grad) > MAX_CHUNK else (0,)
+
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        shape: Shape = outs[0].shape if _rows_of(ins[0]) > MAX_CHUNK else (0,)
-        return (Algorithm(workspace_bytes=Workspace.bytes_for((shape, outs[0].dtype))),)
+        nbytes = Workspace.bytes_for((self._term(ins[0], outs[0]), outs[0].dtype))
+        return (Algorithm("chunks", nbytes, chunk_rows=MAX_CHUNK),)
+
+    def sliced(self, p: Any, ins: Types, outs: Types) -> Sliced | None:
+        if len(ins[0].shape) == 1:
+            return None
+        return Sliced.sums(ins, outs, "_fully_connected_backward_weight_resume", whole=(2,))
+
+
+@register
+class _FullyConnectedBackwardWeightResume(_FullyConnectedBackwardWeight):
+    """The running sum of a gradient by weight, and that of a further slice."""
+
+    name = "_fully_connected_backward_weight_resume"
+    resumes = True
+
+    def inputs(self, p: Any) -> tuple[str, ...]:
+        return ("out_grad", "data", "weight", "running")
+
+    def infer_shape(self, p, ins, outs):
+        shape = merge_shapes(*ins[2:], outs[0])
+        return [*ins[:2], shape, shape], [shape]
+
+    def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
+        return ((3, 0),)
+
+    def samples(self) -> Sequence[Sample]:
+        return tuple(Sample({"num_hidden": 3}, ((rows, 3), (rows, 2), (3, 2), (3, 2)), differentiable=False)
+                     for rows in (4, 130))
 
 
 @register
@@ -228,13 +273,43 @@ class _FullyConnectedBackwardBias(Op):
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         grad, (out,) = np.atleast_2d(ins[0]), outs
         term = work.array(out.shape, out.dtype)
-        out.fill(0)
+        self._begin(ins, out)
         for s in chunks(len(grad), MAX_CHUNK):
             np.add.reduce(_rows(grad[s], len(out)), axis=0, out=term)
             np.add(out, term, out=out)
 
+    def _begin(self, ins: Arrays, out: np.ndarray) -> None:
+        out.fill(0)
+
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        return (Algorithm(workspace_bytes=Workspace.bytes_for((outs[0].shape, outs[0].dtype))),)
+        nbytes = Workspace.bytes_for((outs[0].shape, outs[0].dtype))
+        return (Algorithm("chunks", nbytes, chunk_rows=MAX_CHUNK),)
 
     def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
         return Cost(float(ins[0].size), ins[0].nbytes, outs[0].nbytes)
+
+    def sliced(self, p: Any, ins: Types, outs: Types) -> Sliced | None:
+        return Sliced.sums(ins, outs, "_fully_connected_backward_bias_resume") if len(ins[0].shape) > 1 else None
+
+
+@register
+class _FullyConnectedBackwardBiasResume(_FullyConnectedBackwardBias):
+    """The running sum of a gradient by bias, and that of a further slice."""
+
+    name = "_fully_connected_backward_bias_resume"
+
+    def inputs(self, p: Any) -> tuple[str, ...]:
+        return ("out_grad", "running")
+
+    def infer_shape(self, p, ins, outs):
+        features = merge_shapes(ins[1], outs[0], None if ins[0] is None else ins[0][-1:])
+        return [ins[0], features], [features]
+
+    def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
+        return ((1, 0),)
+
+    def _begin(self, ins: Arrays, out: np.ndarray) -> None:
+        np.copyto(out, ins[1])
+
+    def samples(self) -> Sequence[Sample]:
+        return tuple(Sample({}, ((rows, 3), (3,)), differentiable=False) for rows in (4, 130))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..base import Algorithm, Builder, Entry, PartialShape, TensorType
-from .op import Arrays, Op, Sample, Workspace, merge_shapes
+from .op import Arrays, Op, Sample, Sliced, Workspace, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import Binary, Found, block_bytes, block_scratch, blocks
 from .registry import register
@@ -165,8 +165,9 @@ class Derivative2(Op):
     def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
         return ((0, 0), (1, 0), (2, 0))
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: Any, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def algorithms(self, p: Any, ins: Sequence[TensorType],
                    outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:
@@ -343,8 +344,9 @@ class AddN(Op):
     def inplace(self, p: CountParams) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
 
-    def split(self, p: CountParams) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: CountParams, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def compute(self, p: CountParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         if len(ins) == 1:

@@ -14,7 +14,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Cost, Entry, MXNetError, PartialShape, Shape, TensorType
 from .chunks import chunk_rows, chunks
 from .elemwise import only
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import param
 from .pointwise import Found
 from .registry import register
@@ -77,8 +77,9 @@ class InstanceNorm(Op):
     def inplace(self, p: InstanceNormParams) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
 
-    def split(self, p: InstanceNormParams) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: InstanceNormParams, ins: Types,
+               outs: Types) -> Sliced | None:
+        return Sliced.every(ins, outs, whole=(1, 2))
 
     def infer_shape(self, p: InstanceNormParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
@@ -235,8 +236,9 @@ class L2Normalization(Op):
     def inplace(self, p: L2NormalizationParams) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
 
-    def split(self, p: L2NormalizationParams) -> tuple[int, ...]:
-        return () if p.mode == "spatial" else (0,)
+    def sliced(self, p: L2NormalizationParams, ins: Types,
+               outs: Types) -> Sliced | None:
+        return None if p.mode == "spatial" else Sliced.every(ins, outs)
 
     def infer_shape(self, p: L2NormalizationParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
@@ -285,8 +287,9 @@ class _L2NormalizationBackward(Op):
     def inplace(self, p: L2NormalizationParams) -> tuple[tuple[int, int], ...]:
         return ((0, 0), (1, 0))
 
-    def split(self, p: L2NormalizationParams) -> tuple[int, ...]:
-        return () if p.mode == "spatial" else (0,)
+    def sliced(self, p: L2NormalizationParams, ins: Types,
+               outs: Types) -> Sliced | None:
+        return None if p.mode == "spatial" else Sliced.every(ins, outs)
 
     def infer_shape(self, p: L2NormalizationParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:

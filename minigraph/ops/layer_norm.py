@@ -15,7 +15,7 @@ from ..base import Algorithm, Builder, Cost, Entry, Shape, TensorType
 from .channels import channel_layout, dot, infer_channels
 from .chunks import chunk_rows, chunks
 from .norm import refuse_statistics_gradient
-from .op import Arrays, Op, Sample, Workspace, merge_shapes
+from .op import Arrays, Op, Sample, Sliced, Workspace, merge_shapes
 from .params import param
 from .registry import register
 
@@ -136,8 +136,9 @@ class LayerNorm(Op):
     def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
         return Cost(10.0 * ins[0].size, sum(t.nbytes for t in ins), sum(t.nbytes for t in outs))
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,) if p.axis else ()
+    def sliced(self, p: Any, ins: Types,
+               outs: Types) -> Sliced | None:
+        return Sliced.every(ins, outs, whole=(1, 2)) if p.axis % len(ins[0].shape) else None
 
     def samples(self) -> Sequence[Sample]:
         return (Sample({}, ((3, 7), (7,), (7,))), Sample({}, ((2, 3, 4), (4,), (4,))),

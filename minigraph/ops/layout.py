@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..base import BLOCKED, LANES, PLAIN, PartialShape, Shape, stored_shape
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
+from ..base import BLOCKED, LANES, PLAIN, PartialShape, Shape, TensorType, stored_shape
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
 from .registry import register
 
@@ -58,8 +58,8 @@ class _Conversion(Op):
 
     recompute = "cheap"
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
 
 @register

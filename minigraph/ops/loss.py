@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from ..base import Algorithm, Builder, Entry, PartialShape, Shape, TensorType
 from .activation import sigmoid
 from .elemwise import only
 from .indexing import ByIndex, numbers, offsets
-from .op import Arrays, Sample, ShapeError, Workspace, format_shape, is_complete, merge_shapes
+from .op import Arrays, Sample, ShapeError, Sliced, Workspace, format_shape, is_complete, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import Found, blocks, flat
 from .registry import register
@@ -31,6 +31,14 @@ class SoftmaxOutputParams:
     normalization: str = param("null", "str", "what the gradient is divided by", ("null", "batch", "valid"))
     out_grad: bool = param(False, "bool", "multiply by the gradient from above")
     smooth_alpha: float = param(0.0, "float", "share of each label's weight spread over the other classes")
+
+
+@dataclass(frozen=True)
+class SoftmaxOutputBackwardParams(SoftmaxOutputParams):
+    """Parameters of the gradient of SoftmaxOutput, which may be that of a slice of the batch."""
+
+    first: int = param(0, "int", "row of the batch at which the slice begins")
+    batch: int = param(0, "int", "rows of the whole batch; 0: those that are there")
 
 
 def softmax_view(p: SoftmaxOutputParams, shape: Sequence[int]) -> tuple[int, int, int]:
@@ -72,8 +80,9 @@ class SoftmaxOutput(ByIndex):
     def inplace(self, p: SoftmaxOutputParams) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
 
-    def split(self, p: SoftmaxOutputParams) -> tuple[int, ...]:
-        return () if p.preserve_shape else (0,)
+    def sliced(self, p: SoftmaxOutputParams, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return None if p.preserve_shape else Sliced.every(ins, outs)
 
     def infer_shape(self, p: SoftmaxOutputParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
@@ -125,7 +134,7 @@ class SoftmaxOutputBackward(ByIndex):
     """
 
     name = "_softmax_output_backward"
-    Params = SoftmaxOutputParams
+    Params = SoftmaxOutputBackwardParams
 
     def inputs(self, p: SoftmaxOutputParams) -> tuple[str, ...]:
         return ("out", "label", "grad") if p.out_grad else ("out", "label")
@@ -136,12 +145,21 @@ class SoftmaxOutputBackward(ByIndex):
     def inplace(self, p: SoftmaxOutputParams) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
 
+    def sliced(self, p: SoftmaxOutputBackwardParams, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        """By slices unless valid labels of the whole batch must be counted first."""
+        return None if p.preserve_shape or p.normalization == "valid" else Sliced.every(ins, outs)
+
+    def slice_params(self, p: SoftmaxOutputBackwardParams, first: int, batch: int,
+                     outs: Sequence[TensorType]) -> SoftmaxOutputBackwardParams:
+        return replace(p, first=first, batch=batch)
+
     def infer_shape(self, p: SoftmaxOutputParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         shape = merge_shapes(ins[0], outs[0], *ins[2:])
         return [shape, ins[1], *([shape] if p.out_grad else [])], [shape]
 
-    def compute(self, p: SoftmaxOutputParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+    def compute(self, p: SoftmaxOutputBackwardParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         out, label = ins[:2]
         if out.shape == label.shape:
             np.subtract(out, label, out=outs[0])
@@ -161,7 +179,7 @@ class SoftmaxOutputBackward(ByIndex):
                        differentiable=False)]
 
 
-def _subtract_labels(p: SoftmaxOutputParams, out: np.ndarray, label: np.ndarray, target: np.ndarray) -> int:
+def _subtract_labels(p: SoftmaxOutputBackwardParams, out: np.ndarray, label: np.ndarray, target: np.ndarray) -> int:
     """Write p - onehot(label) to `target`, 0 in ignored rows; return what the gradient is divided by."""
     view = softmax_view(p, out.shape)
     rows = target.reshape(view)
@@ -173,7 +191,7 @@ def _subtract_labels(p: SoftmaxOutputParams, out: np.ndarray, label: np.ndarray,
     # MXNet compares with the ignored label as an integer when it counts, whether or not rows are ignored.
     ignored = 0
     exempt = p.ignore_label if p.use_ignore else None
-    for start, ids in numbers(label, view[1], "SoftmaxOutput: label", exempt):
+    for start, ids in numbers(label, view[1], "SoftmaxOutput: label", exempt, p.first):
         skip = ids == int(p.ignore_label)
         ignored += int(np.count_nonzero(skip))
         places = offsets(start, ids, view)
@@ -184,9 +202,15 @@ def _subtract_labels(p: SoftmaxOutputParams, out: np.ndarray, label: np.ndarray,
     places_each = view[2] if p.multi_output else 1
     if p.normalization == "valid":
         return max(label.size - ignored, 1)
-    if p.normalization == "batch":
-        return max(label.shape[0] if p.multi_output else label.size, 1) * max(places_each, 1)
-    return max(places_each, 1)
+    return batch_divisor(p, label.shape, places_each)
+
+
+def batch_divisor(p: SoftmaxOutputBackwardParams, label: Shape, places_each: int) -> int:
+    """What the gradient is divided by, unless by the number of valid labels; `places_each` are those of an instance."""
+    if p.normalization != "batch":
+        return max(places_each, 1)
+    batch = p.batch or label[0]
+    return max(batch if p.multi_output else batch * prod(label[1:]), 1) * max(places_each, 1)
 
 
 def _zero_rows(rows: np.ndarray, places: np.ndarray) -> None:
@@ -230,8 +254,9 @@ class RegressionOutput(ByIndex):
     def inplace(self, p: RegressionParams) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
 
-    def split(self, p: RegressionParams) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: RegressionParams, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def infer_shape(self, p: RegressionParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
@@ -302,8 +327,9 @@ class RegressionBackward(ByIndex):
     def inplace(self, p: RegressionBackwardParams) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
 
-    def split(self, p: RegressionBackwardParams) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: RegressionBackwardParams, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def infer_shape(self, p: RegressionBackwardParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:

@@ -11,7 +11,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
 from .chunks import chunk_rows, chunks
 from .elemwise import only
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import Found
 from .registry import register
@@ -65,8 +65,9 @@ class _LrnOp(Op):
     Params = LrnParams
     recompute = "cheap"
 
-    def split(self, p: LrnParams) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: LrnParams, ins: Types,
+               outs: Types) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def infer_shape(self, p: LrnParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:

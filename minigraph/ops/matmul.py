@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base import Builder, Cost, Entry, PartialShape, TensorType
 from .elemwise import only
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import param
 from .pointwise import Found
 from .registry import register
@@ -173,8 +173,9 @@ class BatchDot(Op):
     def inputs(self, p: DotParams) -> tuple[str, ...]:
         return ("lhs", "rhs")
 
-    def split(self, p: DotParams) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: DotParams, ins: Types,
+               outs: Types) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def infer_shape(self, p: DotParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:

@@ -1,6 +1,6 @@
 """Batch normalisation: a pure normalisation and its gradients, and the update of the moving statistics.
 
-Statistics take two passes over the data: a mean, and then the squares about it with a correction of the mean.
+Statistics are merged from those of parts of the batch, in one pass over the data; norm_sliced.py does so by slices.
 The normalisation may add a tensor and apply an activation in the same pass.
 """
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..base import Algorithm, Builder, Cost, Entry, MXNetError, Shape, TensorTyp
 from .activation import FOLLOWING, activation_of
 from .channels import Epilogue, channel_layout, infer_channels, part_scratch, statistics_scratch
 from .elemwise import is_sum
-from .op import Arrays, Op, Sample, Workspace, merge_shapes
+from .op import Arrays, Op, Sample, Sliced, Workspace, merge_shapes
 from .params import param
 from .registry import register
 
@@ -152,6 +152,7 @@ class _BatchNormUpdateMoving(BatchNormOp):
     """Move the statistics towards those of the batch; an empty batch leaves them as they are."""
 
     name = "_batchnorm_update_moving"
+    has_stages = True
     recompute = "never"
 
     def inputs(self, p: Any) -> tuple[str, ...]:
@@ -174,11 +175,22 @@ class _BatchNormUpdateMoving(BatchNormOp):
                  grads: Sequence[Entry | None], wanted: Sequence[bool]) -> Sequence[Entry | None]:
         return [None] * 5
 
+    def stages(self, b: Builder, p: Any, ins: Sequence[Entry]) -> Sequence[Entry]:
+        """The same, asking a vector instead of data whether the batch is empty: it is not where it has slices."""
+        return b.node(self.name, [*ins[:4], ins[2]], **{**vars(p), "axis": 0})
+
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         keep = p.momentum if ins[4].size else 1.0
         for moving, batch, out in zip(ins[:2], ins[2:4], outs, strict=True):
             np.multiply(moving, keep, out=out)
             out += (1 - keep) * batch
+
+
+def sliced_by_channels(op: BatchNormOp, p: Any, ins: Types, outs: Types) -> Sliced | None:
+    """Slices of the tensors that have the shape of data; vectors are read whole. None where channels are on axis 0."""
+    if not p.axis % len(ins[0].shape):
+        return None
+    return Sliced.every(ins, outs, whole=[k for k, name in enumerate(op.inputs(p)) if name not in op.tensors])
 
 
 class StatisticsOp(BatchNormOp):

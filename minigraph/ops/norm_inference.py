@@ -9,8 +9,17 @@ import numpy as np
 
 from ..base import Builder, Entry, Shape
 from .channels import Statistics, channel_layout, channel_parts, infer_channels, normalise, parts_of
-from .norm import BatchNormOp, BatchNormParams, Normalisation, NormaliseParams, StatisticsOp, scale_of
-from .op import Arrays, Op, Sample, Workspace, merge_shapes
+from .norm import (
+    BatchNormOp,
+    BatchNormParams,
+    Normalisation,
+    NormaliseParams,
+    StatisticsOp,
+    Types,
+    scale_of,
+    sliced_by_channels,
+)
+from .op import Arrays, Op, Sample, Sliced, Workspace, merge_shapes
 from .params import param
 from .registry import register
 
@@ -39,8 +48,8 @@ class _BatchNormInference(Normalisation):
                         no_bias=not bias)
         return b.node(producer.name, [data, *folded], **{**vars(q), "no_bias": False})
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,) if p.axis else ()
+    def sliced(self, p: Any, ins: Types, outs: Types) -> Sliced | None:
+        return sliced_by_channels(self, p, ins, outs)
 
     def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Sequence[Entry | None], wanted: Sequence[bool]) -> Sequence[Entry | None]:
@@ -128,8 +137,8 @@ class _BatchNormInferenceBackwardData(BatchNormOp):
     def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,) if p.axis else ()
+    def sliced(self, p: Any, ins: Types, outs: Types) -> Sliced | None:
+        return sliced_by_channels(self, p, ins, outs)
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         grad, gamma, var = ins

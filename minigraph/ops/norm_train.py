@@ -20,8 +20,16 @@ from .channels import (
     parts_of,
     statistics_scratch,
 )
-from .norm import Normalisation, NormaliseParams, StatisticsOp, Types, refuse_statistics_gradient, scale_of
-from .op import Arrays, Sample, Workspace
+from .norm import (
+    Normalisation,
+    NormaliseParams,
+    StatisticsOp,
+    Types,
+    refuse_statistics_gradient,
+    scale_of,
+    sliced_by_channels,
+)
+from .op import Arrays, Sample, Sliced, Workspace
 from .registry import register
 
 
@@ -33,6 +41,7 @@ class _BatchNormTrain(Normalisation):
     """
 
     name = "_batchnorm_train"
+    has_stages = True
     vectors = ("gamma", "beta")
     addend_at = 3
 
@@ -58,29 +67,26 @@ class _BatchNormTrain(Normalisation):
         return [*found, *(addend or grads[:1])] if p.addend else found
 
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        return (Algorithm(workspace_bytes=Workspace.bytes_for(*statistics_scratch(p.axis, ins[0]))),)
+        scratch = Workspace.bytes_for(*statistics_scratch(p.axis, ins[0]))
+        return (Algorithm("chunks", scratch, chunk_rows=Statistics.rows(p.axis, ins[0])),)
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         data, gamma, beta, *_ = ins
         out, mean, var, rest = outs
         s = Statistics(p.axis, data, work)
-        exact, variance = self._statistics(s, mean)
-        mean[...], var[...] = exact, variance
+        exact, variance = np.zeros(s.layout[2]), np.zeros(s.layout[2])
+        s.merge_moments(exact, variance)
+        mean[...], var[...] = exact, variance / max(1, s.count)
         rest[...] = exact - mean
         scale, shift = scale_and_shift(p, gamma, beta, var, rest)
         normalise(s.data, mean, scale, shift, out.reshape(s.layout), s.parts, self.epilogue(p, ins, [s.part]))
 
-    @staticmethod
-    def _statistics(s: Statistics, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance in float64; `first` receives the rounded mean of the first pass.
-
-        The second pass sums what is left beside squares, which corrects the mean that the first one rounded.
-        """
-        count = max(1, s.count)
-        first[...] = s.total(s.data) / count
-        rest, squares = s.moments(first)
-        rest /= count
-        return first + rest, np.maximum(squares / count - rest * rest, 0)
+    def stages(self, b: Builder, p: NormaliseParams, ins: Sequence[Entry]) -> Sequence[Entry]:
+        count = elements_a_channel(p.axis, b.shape(ins[0]))
+        moments, = b.node("_batchnorm_moments", [ins[0]], axis=p.axis)
+        statistics = b.node("_batchnorm_statistics", [moments], count=count, dtype=b.dtype(ins[0]))
+        out, = b.node("_batchnorm_apply", [*ins, *statistics], **vars(p))
+        return out, *statistics
 
     def samples(self) -> Sequence[Sample]:
         def sample(shape: Shape, **p: Any) -> Sample:
@@ -112,8 +118,8 @@ class _BatchNormApply(Normalisation):
     vectors = ("gamma", "beta", "mean", "var", "rest")
     addend_at = 3
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,) if p.axis else ()
+    def sliced(self, p: Any, ins: Types, outs: Types) -> Sliced | None:
+        return sliced_by_channels(self, p, ins, outs)
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         data, gamma, beta, *_ = ins
@@ -141,6 +147,7 @@ class _BatchNormBackward(StatisticsOp):
     """
 
     name = "_batchnorm_backward"
+    has_stages = True
     vectors = ("gamma", "mean", "var")
     tensor = 1
 
@@ -164,54 +171,80 @@ class _BatchNormBackward(StatisticsOp):
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
         alone = p.act_type is not None and not p.addend
         part = [part_scratch(channel_layout(p.axis, ins[0].shape), ins[0].dtype)] if alone else []
-        return (Algorithm(workspace_bytes=Workspace.bytes_for(*statistics_scratch(p.axis, ins[1]), *part)),)
+        scratch = Workspace.bytes_for(*statistics_scratch(p.axis, ins[1]), *part)
+        return (Algorithm("chunks", scratch, chunk_rows=Statistics.rows(p.axis, ins[1])),)
+
+    def stages(self, b: Builder, p: NormaliseParams, ins: Sequence[Entry]) -> Sequence[Entry]:
+        whole = {**vars(p), "count": elements_a_channel(p.axis, b.shape(ins[1]))}
+        sums, = b.node("_batchnorm_backward_sums", ins, **whole)
+        gamma_grad, beta_grad = b.node("_batchnorm_backward_params", [sums, ins[4]], eps=p.eps, dtype=b.dtype(ins[1]))
+        data_grad, *addend_grad = b.node("_batchnorm_backward_data", [*ins, sums], **whole)
+        return data_grad, gamma_grad, beta_grad, *addend_grad
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         grad, data, gamma, mean, var, *_ = ins
         s = Statistics(p.axis, data, work)
         grad = grad.reshape(s.layout)
-        sloped = parts_of(grad) if p.act_type is None else self._sloped(p, s, ins, outs, work)
+        into = outs[3].reshape(s.layout) if p.act_type is not None and p.addend else None
+        sloped = sloped_parts(p, s, ins, work, into)
         sums, products = s.moments(mean, sloped)
-        if p.act_type is not None and p.addend:
-            sloped = parts_of(outs[3].reshape(s.layout))
-        inverse, scale = 1 / np.sqrt(var.astype(np.float64) + p.eps), scale_of(p, gamma, var)
-        outs[1][...], outs[2][...] = products * inverse, sums
-        slope = -scale * inverse * inverse * products / max(1, s.count)
-        shift = -scale * sums / max(1, s.count)
-        self._data_gradient(s, sloped, mean, [scale, slope, shift], outs[0].reshape(s.layout))
+        if into is not None:
+            sloped = parts_of(into)
+        outs[1][...], outs[2][...] = products * (1 / np.sqrt(var.astype(np.float64) + p.eps)), sums
+        vectors = gradient_vectors(p, gamma, var, sums, products, s.count)
+        write_data_gradient(s, sloped, mean, vectors, outs[0].reshape(s.layout))
 
-    @staticmethod
-    def _sloped(p: NormaliseParams, s: Statistics, ins: Arrays, outs: Arrays, work: Workspace) -> PartOf:
-        """Gives parts of grad times the activation's slope: in scratch, or in the addend's gradient."""
-        grad, _, gamma, mean, var, *saved = ins
-        grad, slope_of = grad.reshape(s.layout), SLOPES[p.act_type or ""]
-        scratch = None if p.addend else work.array(*part_scratch(s.layout, grad.dtype))
-        into = outs[3].reshape(s.layout) if p.addend else None
+
+def sloped_parts(p: NormaliseParams, s: Statistics, ins: Arrays, work: Workspace, into: np.ndarray | None) -> PartOf:
+    """Gives parts of out_grad times the activation's slope: as they are without one, else in scratch, or in `into`.
+
+    `ins` are those of `_batchnorm_backward`, or begin with them.
+    """
+    grad, _, gamma, mean, var, *saved = ins
+    grad = grad.reshape(s.layout)
+    if p.act_type is None:
+        return parts_of(grad)
+    slope_of = SLOPES[p.act_type]
+    scratch = work.array(*part_scratch(s.layout, grad.dtype)) if into is None else None
+    if sign_from_data(p):
+        line = scale_and_shift(p, gamma, saved[0], var, saved[1])
+        vectors = [vector.astype(grad.dtype, copy=False)[:, None] for vector in (mean, *line)]
+    else:
+        out = saved[0].reshape(s.layout)
+
+    def sloped(part: Part) -> np.ndarray:
+        values = grad[part]
+        slope = s.scratch(part) if scratch is None else scratch[:values.size].reshape(values.shape)
         if sign_from_data(p):
-            line = scale_and_shift(p, gamma, saved[0], var, saved[1])
-            vectors = [vector.astype(grad.dtype, copy=False)[:, None] for vector in (mean, *line)]
+            normalise_part(s.data[part], part[2], vectors, slope)
+            slope_of(slope, slope)
         else:
-            out = saved[0].reshape(s.layout)
+            slope_of(out[part], slope)
+        return np.multiply(values, slope, out=slope if into is None else into[part])
+    return sloped
 
-        def sloped(part: Part) -> np.ndarray:
-            values = grad[part]
-            slope = s.scratch(part) if scratch is None else scratch[:values.size].reshape(values.shape)
-            if sign_from_data(p):
-                normalise_part(s.data[part], part[2], vectors, slope)
-                slope_of(slope, slope)
-            else:
-                slope_of(out[part], slope)
-            return np.multiply(values, slope, out=slope if into is None else into[part])
-        return sloped
 
-    @staticmethod
-    def _data_gradient(s: Statistics, grad: PartOf, mean: np.ndarray, vectors: Sequence[np.ndarray],
-                       out: np.ndarray) -> None:
-        """Write out = grad * scale + (data - mean) * slope + shift."""
-        scale, slope, shift = (vector.astype(out.dtype)[:, None] for vector in vectors)
-        for part in s.parts:
-            term, values = s.centred(part, mean), grad(part)
-            np.multiply(term, slope[part[2]], out=term)
-            np.add(term, shift[part[2]], out=term)
-            np.multiply(values, scale[part[2]], out=out[part])
-            np.add(out[part], term, out=out[part])
+def gradient_vectors(p: NormaliseParams, gamma: np.ndarray, var: np.ndarray, sums: np.ndarray, products: np.ndarray,
+                     count: int) -> list[np.ndarray]:
+    """Scale, slope and shift of the data gradient: grad scale + (data - mean) slope + shift, in float64."""
+    inverse, scale = 1 / np.sqrt(var.astype(np.float64) + p.eps), scale_of(p, gamma, var)
+    return [scale, -scale * inverse * inverse * products / max(1, count), -scale * sums / max(1, count)]
+
+
+def write_data_gradient(s: Statistics, grad: PartOf, mean: np.ndarray, vectors: Sequence[np.ndarray],
+                        out: np.ndarray) -> None:
+    """Write out = grad * scale + (data - mean) * slope + shift, with `vectors` scale, slope and shift."""
+    scale, slope, shift = (vector.astype(out.dtype)[:, None] for vector in vectors)
+    for part in s.parts:
+        values = grad(part)
+        term = s.centred(part, mean[part[2]])
+        np.multiply(term, slope[part[2]], out=term)
+        np.add(term, shift[part[2]], out=term)
+        np.multiply(values, scale[part[2]], out=out[part])
+        np.add(out[part], term, out=out[part])
+
+
+def elements_a_channel(axis: int, shape: Shape) -> int:
+    """Elements of a tensor a channel."""
+    layout = channel_layout(axis, shape)
+    return layout[0] * layout[1] * layout[3]

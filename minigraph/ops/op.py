@@ -75,6 +75,31 @@ class Sample:
     differentiable: bool = True
 
 
+@dataclass(frozen=True)
+class Sliced:
+    """How an op runs on slices of a batch, which is axis 0 of each tensor that is cut.
+
+    `ins` and `outs` say of each input and output whether it is cut; an input that is not is read whole by every
+    slice. An output that is not is a sum over the batch, as of gradients of a weight: the first slice gives its own
+    sum, and each later one runs as the op `resume`, which takes the running sums as further inputs, in the order of the
+    outputs, and adds to them in ascending order, chunk by chunk, so that the last one's bits are those of the whole.
+    """
+
+    ins: tuple[bool, ...]
+    outs: tuple[bool, ...]
+    resume: str = ""
+
+    @staticmethod
+    def every(ins: Sequence[TensorType], outs: Sequence[TensorType], whole: Sequence[int] = ()) -> Sliced:
+        """All outputs cut, and all inputs but those listed in `whole`."""
+        return Sliced(tuple(k not in whole for k in range(len(ins))), (True,) * len(outs))
+
+    @staticmethod
+    def sums(ins: Sequence[TensorType], outs: Sequence[TensorType], resume: str, whole: Sequence[int] = ()) -> Sliced:
+        """All outputs sums, and all inputs cut but those listed in `whole`."""
+        return Sliced(tuple(k not in whole for k in range(len(ins))), (False,) * len(outs), resume)
+
+
 class Op:
     """Base of all operators; a subclass overrides what differs from the defaults."""
 
@@ -88,6 +113,8 @@ class Op:
     a `compute` that takes any block of them, and in place over any input: such ops may be joined to a chain."""
     transfer: ClassVar[str | None] = None
     """For framework ops that move a value instead of computing: "out", "home", "release", "in" or "arrive"."""
+    has_stages: ClassVar[bool] = False
+    """Whether `stages` parts the op into some that run on slices of the batch."""
 
     # -- front end ---------------------------------------------------------------------------------------------
     def inputs(self, p: Any) -> tuple[str, ...]:
@@ -180,7 +207,7 @@ class Op:
         """The NumPy definition, the truth for every device: write every element of `outs`.
 
         `outs` hold garbage on entry. Whatever scratch grows with the tensors comes from `work`, so that planned
-        bytes are all there is; NumPy temporaries may take 32 KiB. Ops that may be split compute each canonical
+        bytes are all there is; NumPy temporaries may take 32 KiB. Ops that may be sliced compute each canonical
         chunk of the batch alone (see chunks.py) and combine reductions over chunks in ascending order.
         """
         raise NotImplementedError(self.name)
@@ -209,8 +236,12 @@ class Op:
         return ()
 
     def view(self, p: Any) -> bool:
-        """Whether output 0 is input 0 under another shape: the same bytes, nothing to compute."""
+        """Whether output 0 is input 0 under another shape, or a part of it: the same bytes, nothing to compute."""
         return False
+
+    def view_offset(self, p: Any, source: TensorType) -> int:
+        """The byte of the source at which a view begins; an aligned one."""
+        return 0
 
     def unread(self, p: Any) -> tuple[int, ...]:
         """Inputs of which only the shape is read; their bytes may be gone."""
@@ -223,9 +254,22 @@ class Op:
         """
         return None
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        """Axes of output 0 along which the op may run in parts, cut at chunk boundaries; none by default."""
-        return ()
+    # -- slices of the batch -----------------------------------------------------------------------------------
+    def sliced(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
+        """How the op runs on slices of the batch; None, the default, where it runs only on the whole.
+
+        Slices begin at multiples of the algorithm's `chunk_rows`, and then give the bits of the whole.
+        """
+        return None
+
+    def slice_params(self, p: Any, first: int, batch: int, outs: Sequence[TensorType]) -> Any:
+        """The params for the slice that begins at row `first` of a batch, and makes `outs`; the same by default."""
+        return p
+
+    def stages(self, b: Builder, p: Any, ins: Sequence[Entry]) -> Sequence[Entry]:
+        """For an op that runs on the whole only and says that it `has_stages`: the same as several nodes of which each
+        runs on slices or reads nothing of the batch, with the bits of the op; one entry an output."""
+        raise NotImplementedError(self.name)
 
     # -- tests -------------------------------------------------------------------------------------------------
     def samples(self) -> Sequence[Sample]:

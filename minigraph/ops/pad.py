@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Entry, PartialShape, Shape, TensorType
 from .elemwise import only
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, is_complete, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, is_complete, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import Found
 from .reduce import BackwardLike
@@ -241,8 +241,9 @@ class _Upsampling(Op):
     Params = ScaleParams
     recompute = "cheap"
 
-    def split(self, p: ScaleParams) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: ScaleParams, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     @staticmethod
     def parted(p: ScaleParams, small: Shape) -> tuple[int, ...]:

@@ -61,15 +61,16 @@ def _mix(product: np.ndarray, word: np.ndarray, key: np.uint64, out: np.ndarray)
     np.bitwise_xor(out, key, out=out)
 
 
-def word_tiles(control: np.ndarray, ordinal: int, size: int,
-               work: Workspace) -> Iterator[tuple[slice, list[np.ndarray]]]:
-    """(slice of the flat tensor, its four word arrays) tile by tile, for a tensor of `size` elements."""
+def word_tiles(control: np.ndarray, ordinal: int, size: int, work: Workspace,
+               first_block: int = 0) -> Iterator[tuple[slice, list[np.ndarray]]]:
+    """(slice of the flat tensor, its four word arrays) tile by tile, for a tensor of `size` elements whose first ones
+    are drawn by block `first_block`."""
     seed, step = get_key(control)
     scratch = work.array((6, tile_blocks(size)), np.uint64)
     for start in range(0, size, TILE):
         stop = min(start + TILE, size)
         part = scratch[:, :tile_blocks(stop - start)]
-        yield slice(start, stop), philox(seed, ordinal, step, start // 4, part)
+        yield slice(start, stop), philox(seed, ordinal, step, first_block + start // 4, part)
 
 
 def uniform(word: np.ndarray, out: np.ndarray) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Entry, TensorType
 from .chunks import chunks
-from .op import Arrays, Op, Sample, Workspace
+from .op import Arrays, Op, Sample, Sliced, Workspace
 from .registry import get_op
 
 BLOCK = 1 << 15
@@ -80,8 +80,8 @@ class Unary(Op):
     def absorb(self, p: Any, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
         return joined(self, p, consumer, q, position)
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         self.apply(p, ins[0], outs[0])
@@ -122,8 +122,8 @@ class Binary(Op):
     def absorb(self, p: Any, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
         return joined(self, p, consumer, q, position)
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         self.apply(ins[0], ins[1], outs[0])
@@ -174,8 +174,8 @@ class Derivative(Op):
     def absorb(self, p: Any, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
         return joined(self, p, consumer, q, position)
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def algorithms(self, p: Any, ins: Sequence[TensorType],
                    outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:

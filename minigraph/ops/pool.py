@@ -17,7 +17,7 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
 from .chunks import chunk_rows, chunks
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import param
 from .registry import register
 from .window import ALL, LAYOUTS, check_rank, clip, per_axis
@@ -109,8 +109,9 @@ class Pooling(Op):
         window = prod(ins[0].shape[2:] if p.global_pool else p.kernel)
         return Cost(float(window * outs[0].size), ins[0].nbytes, outs[0].nbytes)
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: Any, ins: Types,
+               outs: Types) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def samples(self) -> Sequence[Sample]:
         two = {"kernel": (2, 2), "stride": (2, 2)}
@@ -177,8 +178,9 @@ class _PoolingBackward(Op):
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
         return (Algorithm(workspace_bytes=Workspace.bytes_for(*self._arrays(p, *ins[:2]))),)
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: Any, ins: Types,
+               outs: Types) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
 
 def _needs_output(p: PoolingParams) -> bool:

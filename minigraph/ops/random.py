@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Entry, MXNetError, PartialShape, Shape, TensorType, dtype_of
 from .basic import known_dims
 from .elemwise import only
-from .op import Arrays, Op, Sample, Workspace, merge_shapes
+from .op import Arrays, Op, Sample, Sliced, Workspace, merge_shapes
 from .params import REQUIRED, param
 from .philox import tile_blocks, tile_bytes, uniform, word_tiles
 from .pointwise import Found, flat
@@ -30,7 +30,7 @@ def mask_tiles(control: np.ndarray, p: Any, size: int, dtype: np.dtype,
     mask = work.array((tile_blocks(size), 4), dtype)
     threshold = np.uint64(keep_threshold(p.p) << 8)
     scale = dtype.type(1 / (1 - p.p))
-    for s, words in word_tiles(control, p.ordinal, size, work):
+    for s, words in word_tiles(control, p.ordinal, size, work, p.first // 4):
         tile = mask[:words[0].size]
         for w, word in enumerate(words):
             np.greater_equal(word, threshold, out=tile[:, w])
@@ -54,6 +54,7 @@ class KeyedDropoutParams:
     p: float = param(REQUIRED, "float", "probability of zeroing an element, in [0, 1)")
     axes: tuple[int, ...] = param((), "shape", "axes along which one draw is shared")
     ordinal: int = param(REQUIRED, "int", "number of this random op in forward order")
+    first: int = param(0, "int", "element of the whole tensor at which this one begins: a multiple of 4")
 
 
 def check_probability(p: float) -> None:
@@ -99,6 +100,11 @@ class Dropout(Op):
                 Sample({"p": 0.0}, ((4,),))]
 
 
+def block_rows(shape: Shape) -> int:
+    """Rows of a tensor after which a block of four numbers is whole, so that a slice may begin there."""
+    return 4 // gcd(4, max(1, prod(shape[1:])))
+
+
 class Keyed(Op):
     """Base of ops of (data, key): the key is the control buffer, and only data decides shapes and dtypes."""
 
@@ -138,7 +144,15 @@ class KeyedDropout(Keyed):
                    outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:
         shape, dtype = self.mask_shape(p, ins[0].shape), ins[0].dtype
         whole = Workspace.bytes_for((shape, dtype)) if p.axes else 0
-        return (Algorithm("tiles", whole + tile_bytes(prod(shape), dtype)),)
+        rows = block_rows(ins[0].shape)
+        return (Algorithm("tiles", whole + tile_bytes(prod(shape), dtype), chunk_rows=rows),)
+
+    def sliced(self, p: KeyedDropoutParams, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
+        return None if p.axes else Sliced.every(ins, outs, whole=(1,))
+
+    def slice_params(self, p: KeyedDropoutParams, first: int, batch: int,
+                     outs: Sequence[TensorType]) -> KeyedDropoutParams:
+        return replace(p, first=first * prod(outs[0].shape[1:]))
 
     def compute(self, p: KeyedDropoutParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         data, control = ins

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Builder, Entry, PartialShape
+from ..base import Builder, Entry, PartialShape, TensorType
 from .elemwise import only
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, is_complete, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, is_complete, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import Found
 from .registry import register
@@ -33,6 +33,12 @@ class View(Op):
 
     def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
+
+    def sliced(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
+        """Rows stay rows where the first axis does; what is read for its shape only is cut alike, or not at all."""
+        if not ins[0].shape or ins[0].shape[:1] != outs[0].shape[:1]:
+            return None
+        return Sliced.every(ins, outs)
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         np.copyto(outs[0].reshape(-1), ins[0].reshape(-1))
@@ -85,9 +91,6 @@ class Flatten(View):
     name = "Flatten"
     aliases = ("flatten",)
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,)
-
     def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         shape = ins[0]
@@ -131,6 +134,9 @@ class Reshape(View):
         out = merge_shapes(out, outs[0])
         check_size(shape, out)
         return [shape], [out]
+
+    def slice_params(self, p: ReshapeParams, first: int, batch: int, outs: Sequence[TensorType]) -> ReshapeParams:
+        return ReshapeParams(outs[0].shape)
 
     def samples(self) -> Sequence[Sample]:
         codes = [((2, 3, 4), (4, 0, 2)), ((2, 3, 4), (0, -1)), ((2, 3, 4), (-3, 0)),

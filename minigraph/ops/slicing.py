@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Builder, Entry, PartialShape
+from ..base import Builder, Entry, PartialShape, TensorType
 from .elemwise import only
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, is_complete, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, is_complete, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import Found
 from .registry import register
@@ -50,8 +50,9 @@ class Concat(Op):
     def count_param(self) -> str | None:
         return "num_args"
 
-    def split(self, p: ConcatParams) -> tuple[int, ...]:
-        return (0,) if p.dim > 0 else ()
+    def sliced(self, p: ConcatParams, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs) if axis_in(p.dim, len(ins[0].shape)) else None
 
     def infer_shape(self, p: ConcatParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
@@ -134,6 +135,10 @@ class SliceChannel(Op):
         if data is None:
             return [None], [out] * p.num_outputs
         return [data], [merge_shapes(self._part(p, data), out)] * p.num_outputs
+
+    def sliced(self, p: SliceChannelParams, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs) if axis_in(p.axis, len(ins[0].shape)) else None
 
     def _part(self, p: SliceChannelParams, data: Sequence[int | None]) -> PartialShape:
         axis = axis_in(p.axis, len(data))
@@ -222,6 +227,10 @@ class Slicing(Op):
         full = [i >= len(key) or key[i] == slice(None) for i in range(len(shape))]
         return [tuple(m if f else d for m, f, d in zip(merged, full, shape, strict=True))], [merged]
 
+    def sliced(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
+        key = self.key(p, len(ins[0].shape))
+        return Sliced.every(ins, outs) if key[0] == slice(None) else None
+
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         np.copyto(outs[0], ins[0][self.key(p, ins[0].ndim)])
 
@@ -254,6 +263,10 @@ class SlicingBackward(Op):
             return [ins[0], shape], [shape]
         (data,), (grad,) = self.forward().infer_shape(p, [shape], [ins[0]])
         return [grad, data], [data]
+
+    def sliced(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
+        key = self.forward().key(p, len(outs[0].shape))
+        return Sliced.every(ins, outs) if key[0] == slice(None) else None
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         outs[0].fill(0)

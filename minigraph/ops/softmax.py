@@ -11,7 +11,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Entry, Shape, TensorType
 from .chunks import CHUNK_BYTES, chunks
 from .elemwise import only
-from .op import Arrays, Op, Sample, Workspace
+from .op import Arrays, Op, Sample, Sliced, Workspace
 from .params import param
 from .pointwise import Found
 from .registry import register
@@ -121,8 +121,9 @@ class Softmax(SoftmaxBase):
     name = "softmax"
     Params = SoftmaxParams
 
-    def split(self, p: SoftmaxParams) -> tuple[int, ...]:
-        return (0,) if p.axis > 0 else ()
+    def sliced(self, p: SoftmaxParams, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs) if axis_in(p.axis, len(ins[0].shape)) else None
 
     def compute(self, p: SoftmaxParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         softmax_into(ins[0], outs[0], layout(ins[0].shape, p.axis), p.temperature, work)
@@ -145,8 +146,9 @@ class SoftmaxActivation(SoftmaxBase):
     name = "SoftmaxActivation"
     Params = SoftmaxActivationParams
 
-    def split(self, p: SoftmaxActivationParams) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: SoftmaxActivationParams, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def view_of(self, p: SoftmaxActivationParams, shape: Shape) -> tuple[int, int, int]:
         return layout(shape, 1) if p.mode == "channel" else layout(shape, 1, flatten=True)
@@ -181,6 +183,9 @@ class FromOutput(Op):
     def view_of(self, p: Any, shape: Shape) -> tuple[int, int, int]:
         """(outer, classes, inner) of a shape."""
         return layout(shape, p.axis, getattr(p, "flatten", False))
+
+    def sliced(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs) if axis_in(p.axis, len(ins[0].shape)) else None
 
     def algorithms(self, p: Any, ins: Sequence[TensorType],
                    outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:
@@ -230,8 +235,9 @@ class LogSoftmax(SoftmaxBase):
     name = "log_softmax"
     Params = SoftmaxParams
 
-    def split(self, p: SoftmaxParams) -> tuple[int, ...]:
-        return (0,) if p.axis > 0 else ()
+    def sliced(self, p: SoftmaxParams, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs) if axis_in(p.axis, len(ins[0].shape)) else None
 
     def algorithms(self, p: Any, ins: Sequence[TensorType],
                    outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:

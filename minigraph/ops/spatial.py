@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
 from .elemwise import only
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import Found
 from .registry import register
@@ -194,8 +194,9 @@ class BilinearSampler(Op):
     def inputs(self, p: Any) -> tuple[str, ...]:
         return ("data", "grid")
 
-    def split(self, p: Any) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: Any, ins: Types,
+               outs: Types) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:

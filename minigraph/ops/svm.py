@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base import Builder, Entry, PartialShape
+from ..base import Builder, Entry, PartialShape, TensorType
 from .elemwise import only
 from .indexing import ByIndex, numbers, offsets
-from .op import Arrays, Sample, ShapeError, Workspace, format_shape, merge_shapes
+from .op import Arrays, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import param
 from .pointwise import Found, flat
 from .registry import register
@@ -56,8 +56,9 @@ class SvmOutput(ByIndex):
     def inplace(self, p: SvmParams) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
 
-    def split(self, p: SvmParams) -> tuple[int, ...]:
-        return (0,)
+    def sliced(self, p: SvmParams, ins: Sequence[TensorType],
+               outs: Sequence[TensorType]) -> Sliced | None:
+        return Sliced.every(ins, outs)
 
     def infer_shape(self, p: SvmParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:

@@ -20,9 +20,18 @@ def apply_schedule(state: Compilation) -> None:
     if len(order) == len(state.schedule) and len(set(order)) == len(order) and order == tuple(sorted(order)):
         return
     state.graph = repeated(state.graph, state.schedule)
-    running = [i for i, op in enumerate(state.graph.op) if op is not None and not op.view(state.graph.params[i])]
-    state.schedule = from_order(running)
-    state.backward_start = sum(1 for node in running if state.graph.phase[node] == FORWARD)
+    state.schedule = from_order(running(state.graph))
+    state.backward_start = backward_start(state.graph)
+
+
+def running(graph: Graph) -> list[int]:
+    """The nodes that run, in the graph's own order: all but variables and views."""
+    return [i for i, op in enumerate(graph.op) if op is not None and not op.view(graph.params[i])]
+
+
+def backward_start(graph: Graph) -> int:
+    """The number of forward nodes that run, which is where backward begins unless slices go through both together."""
+    return sum(1 for i in running(graph) if graph.phase[i] == FORWARD)
 
 
 def _send_away(state: Compilation, graph: Graph, variables: frozenset[Entry]) -> None:

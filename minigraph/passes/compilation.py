@@ -25,25 +25,28 @@ in evaluation form; `update`: the optimizer's update from visible gradients."""
 
 @dataclass(frozen=True)
 class MemoryChoice:
-    """What a user says of memory: a mode or policy, bounds in bytes of the arenas and of what is swapped out, and how
-    far `auto` looks, one of SEARCHES."""
+    """What a user says of memory: a mode or policy, bounds in bytes of the arenas and of what is swapped out, how far
+    `auto` looks, one of SEARCHES, and into how many slices the batch is cut."""
 
     memory: str
     budget_bytes: int | None
     host_budget_bytes: int
     swap_space: str
     search: str = "default"
+    slices: int = 1
 
     @classmethod
     def parse(cls, memory: str | None, budget: int | str | None, host_budget: int | str | None,
-              disk: str | None, search: str = "default") -> MemoryChoice:
+              disk: str | None, search: str = "default", slices: int = 1) -> MemoryChoice:
         """Defaults: `plain` without a budget and `auto` with one; no host memory; all of a disk that is named.
 
-        ValueError for what is no byte count.
+        ValueError for what is no byte count, and for fewer slices than one.
         """
+        if slices < 1:
+            raise ValueError(f"slices={slices}: the batch can be cut into one slice or more")
         host_bytes = parse_bytes(host_budget) if host_budget is not None else 0 if disk is None else UNBOUNDED
         return cls(memory or ("plain" if budget is None else "auto"), None if budget is None else parse_bytes(budget),
-                   host_bytes, "host" if disk is None else "file", search)
+                   host_bytes, "host" if disk is None else "file", search, slices)
 
     @property
     def may_move_homes(self) -> bool:
@@ -100,7 +103,8 @@ class Request:
     default plain ones alone. `budget_bytes` bounds both arenas together; `machine`
     names the machine model whose times a policy weighs, and `profile` a file of measured times that replace its own
     where there are any; `host_budget_bytes` bounds what may be swapped out, to the
-    `swap_space` "host" or "file"; `search` is one of SEARCHES.
+    `swap_space` "host" or "file"; `search` is one of SEARCHES. `slices` cuts the batch into about so many, wherever a
+    tensor of an operator has `slice_bytes` or more: they bound memory, and change no bit.
     """
 
     program: str
@@ -121,6 +125,8 @@ class Request:
     host_budget_bytes: int = 0
     swap_space: str = "host"
     search: str = "default"
+    slices: int = 1
+    slice_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.program not in PROGRAMS:
@@ -141,7 +147,8 @@ class Sharing:
     A storage is transient with a lifetime [born, dies) in positions of the schedule, or persistent when
     `persistent[s]` names a tensor of the persistent layout; `on_host[s]` says that it lies in host memory.
     `shares[entry]` is the entry whose bytes this one took over (-1: none), `view[entry]` whether as another name of the
-    same value. `elided` nodes need no instruction.
+    same value, and `offset[entry]` the byte of the storage at which it begins, which is 0 for all but views. `elided`
+    nodes need no instruction.
     """
 
     storage_of: list[int]
@@ -152,6 +159,7 @@ class Sharing:
     on_host: list[bool]
     shares: list[Entry]
     view: list[bool]
+    offset: list[int]
     elided: frozenset[int]
 
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from ..base import MXNetError, OutOfMemoryError, format_bytes
 from ..memory.policies import Candidate
-from ..memory.schedule import Schedule
 from ..plan.live import device_storages, peak_instant
 from ..plan.peak import instruction_name, peak_tensors
-from .apply_schedule import apply_schedule
+from .apply_schedule import apply_schedule, backward_start
 from .compilation import Compilation
 from .lower import lower
 from .pack import assign_offsets
@@ -23,7 +22,7 @@ _NAMED = 3
 """Tensors that a refusal names."""
 
 
-def fastest_within(state: Compilation, candidates: Sequence[Candidate]) -> Schedule:
+def fastest_within(state: Compilation, candidates: Sequence[Candidate]) -> Candidate:
     """The fastest candidate whose packed arenas stay within the budgets; without a budget the lowest peak.
 
     Raises OutOfMemoryError naming the least budget that would do, to the byte. There must be a candidate.
@@ -32,31 +31,31 @@ def fastest_within(state: Compilation, candidates: Sequence[Candidate]) -> Sched
     budget = request.budget_bytes
     if budget is None:
         for candidate in sorted(candidates, key=lambda c: (c.peak_bytes, c.seconds)):
-            if not candidate.host_bytes or _needed_bytes(state, candidate) < NEVER:
-                return candidate.schedule
+            if not candidate.host_bytes or needed_bytes(state, candidate) < NEVER:
+                return candidate
         raise no_host_room(state, candidates)
-    least: tuple[int, Schedule] | None = None
+    least: tuple[int, Candidate] | None = None
     for candidate in sorted(candidates, key=lambda c: (c.seconds, c.peak_bytes)):
         if candidate.peak_bytes <= budget:
-            needed = _needed_bytes(state, candidate)
+            needed = needed_bytes(state, candidate)
             if needed <= budget:
-                return candidate.schedule
-            least = _smaller(least, needed, candidate.schedule)
+                return candidate
+            least = _smaller(least, needed, candidate)
     for candidate in sorted(candidates, key=lambda c: c.peak_bytes):
         if least is not None and candidate.peak_bytes >= least[0]:
             break
-        least = _smaller(least, _needed_bytes(state, candidate), candidate.schedule)
+        least = _smaller(least, needed_bytes(state, candidate), candidate)
     assert least is not None
     if least[0] >= NEVER:
         raise no_host_room(state, candidates)
     raise _refusal(state, *least)
 
 
-def _needed_bytes(state: Compilation, candidate: Candidate) -> int:
+def needed_bytes(state: Compilation, candidate: Candidate) -> int:
     """The least budget under which a candidate is taken: what it is packed to, or its quick count where that is more,
     by which it is passed over. So what is named as the least budget is always accepted. What the passes came to is
     kept in `state.tried`, so that they need not run again on the one that is taken, the last one judged."""
-    trial = state.tried = _carried_out(state, candidate.schedule)
+    trial = state.tried = _carried_out(state, candidate)
     assert trial.transient_bytes is not None
     if trial.host_bytes + trial.home_bytes > allowed_host_bytes(state):
         return NEVER
@@ -66,7 +65,7 @@ def _needed_bytes(state: Compilation, candidate: Candidate) -> int:
 def no_host_room(state: Compilation, candidates: Sequence[Candidate]) -> MXNetError:
     """The error when no candidate has room for what it swaps out; it names the least host budget that would do."""
     request = state.request
-    trials = [_carried_out(state, candidate.schedule) for candidate in candidates]
+    trials = [_carried_out(state, candidate) for candidate in candidates]
     least = min(trial.host_bytes + trial.home_bytes for trial in trials)
     return MXNetError(
         f"memory={request.memory!r} swaps values out, and the host budget of {request.host_budget_bytes} bytes has no "
@@ -74,15 +73,15 @@ def no_host_room(state: Compilation, candidates: Sequence[Candidate]) -> MXNetEr
         f"host_budget, or another policy")
 
 
-def _smaller(least: tuple[int, Schedule] | None, planned: int, schedule: Schedule) -> tuple[int, Schedule]:
-    return (planned, schedule) if least is None or planned < least[0] else least
+def _smaller(least: tuple[int, Candidate] | None, planned: int, candidate: Candidate) -> tuple[int, Candidate]:
+    return (planned, candidate) if least is None or planned < least[0] else least
 
 
-def _refusal(state: Compilation, least: int, schedule: Schedule) -> OutOfMemoryError:
+def _refusal(state: Compilation, least: int, candidate: Candidate) -> OutOfMemoryError:
     """The error that names the least budget, what forces it, and what to do."""
     request, budget = state.request, state.request.budget_bytes
     assert budget is not None
-    trial = _carried_out(replace(state, layout=copy.deepcopy(state.layout)), schedule)
+    trial = _carried_out(replace(state, layout=copy.deepcopy(state.layout)), candidate)
     return OutOfMemoryError(
         f"a budget of {budget} bytes ({format_bytes(budget)}) is too small for `{request.program}` with "
         f"memory={request.memory!r}: the least that it can do with is {least} bytes ({format_bytes(least)}), of "
@@ -91,7 +90,7 @@ def _refusal(state: Compilation, least: int, schedule: Schedule) -> OutOfMemoryE
 
 
 def _what_forces(trial: Compilation) -> str:
-    """The instruction at the peak of a schedule that was carried out, and the largest tensors that are live there."""
+    """The instruction at the peak of a candidate that was carried out, and the largest tensors that are live there."""
     lower(trial)
     assert trial.plan is not None
     plan, storages = trial.plan, device_storages(trial.plan)
@@ -107,9 +106,11 @@ def allowed_host_bytes(state: Compilation) -> int:
     return max(state.request.host_budget_bytes, state.home_bytes)
 
 
-def _carried_out(state: Compilation, schedule: Schedule) -> Compilation:
-    """A copy of the compilation in which the passes up to packing have carried a schedule out."""
-    trial = replace(state, schedule=schedule, seconds={}, tried=None)
+def _carried_out(state: Compilation, candidate: Candidate) -> Compilation:
+    """A copy of the compilation in which the passes up to packing have carried a candidate out."""
+    trial = replace(state, schedule=candidate.schedule, seconds={}, tried=None)
+    if candidate.graph is not None:
+        trial.graph, trial.backward_start = candidate.graph, backward_start(candidate.graph)
     apply_schedule(trial)
     share(trial)
     choose_workspaces(trial)

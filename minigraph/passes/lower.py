@@ -104,6 +104,7 @@ class _Lowering:
             arena, offset = "swap" if sharing.on_host[storage] else "transient", offsets[storage]
             if name is not None:
                 arena, offset = places[name].arena, places[name].offset
+            offset += sharing.offset[entry]
             kind = graph.type_of(entry)
             self.buffers.add(graph.entry_name(entry), number[arena], offset, kind.nbytes, kind.shape, kind.dtype,
                              layout=kind.layout, born=born[entry], dies=dies[entry], shares=sharing.shares[entry],

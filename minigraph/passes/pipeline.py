@@ -22,6 +22,7 @@ from .lower import lower
 from .pack import assign_offsets
 from .schedule import schedule
 from .share import share
+from .slice import slice_batch
 from .unify import unify
 from .workspace import choose_workspaces
 
@@ -42,6 +43,7 @@ PASSES = (
     Pass("unify", ("graph",), (), unify, rewrites=True),
     Pass("fuse backward", ("graph",), (), fuse_backward, rewrites=True),
     Pass("layout", ("graph",), (), choose_layouts, rewrites=True),
+    Pass("slice batch", ("graph",), (), slice_batch, rewrites=True),
     Pass("schedule", ("graph",), ("schedule", "backward_start", "naive_bytes"), schedule),
     Pass("apply schedule", ("graph", "schedule"), (), apply_schedule, rewrites=True,
          changes=("graph", "schedule", "backward_start", "away", "persistent_bytes", "home_bytes")),

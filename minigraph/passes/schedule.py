@@ -11,39 +11,58 @@ from numpy.typing import NDArray
 from ..base import Cost, TensorType, align
 from ..graph.graph import FORWARD, Graph
 from ..memory.machine import Machine, get_machine
-from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Strategy, judge
+from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Slicing, Strategy, judge
 from ..memory.policies.quick import QuickCount, Replayed
 from ..memory.profile import Profile
 from ..memory.schedule import Schedule, from_order
 from ..ops.op import Op
 from ..ops.registry import get_op
 from ..plan.plan import PERSISTENT_CLASSES
+from .apply_schedule import backward_start, running
 from .compilation import UNBOUNDED, Compilation
-from .evaluate import allowed_host_bytes, fastest_within, no_host_room
+from .evaluate import allowed_host_bytes, fastest_within, needed_bytes, no_host_room
 from .pack import naive_bytes
+from .slice import fastest_of, sliced_graph
 from .workspace import Choices
 
 
 def schedule(state: Compilation) -> None:
-    """Provide `schedule` and `backward_start`, the first position of the backward part."""
-    graph, request = state.graph, state.request
-    assert graph is not None
-    order = [i for i, op in enumerate(graph.op) if op is not None and not op.view(graph.params[i])]
-    state.backward_start = sum(1 for node in order if graph.phase[node] == FORWARD)
+    """Provide `schedule` and `backward_start`, the first position of the backward part; `graph` becomes one in slices
+    where the best schedule is of such a one."""
+    request = state.request
+    assert state.graph is not None
     asked = POLICIES.get(request.memory, PLAIN)
-    strategy = PLAIN if request.program in ("eval", "update") else asked
-    if strategy.without_budget == "fastest" and request.budget_bytes is None:
+    strategy = asked
+    if request.program == "update" or asked.without_budget == "fastest" and request.budget_bytes is None:
         strategy = PLAIN
+    elif request.program == "eval":
+        strategy = replace(PLAIN, further=asked.further)
     state.persistent_bytes, state.home_bytes = _bytes_at_home(state)
-    problem = make_problem(state, order)
-    may_send = asked.moves_homes and request.budget_bytes is not None
-    candidates = strategy.offer(problem, may_send, request.search)
+    problem = make_problem(state)
+    chosen = _choose(state, strategy, problem, asked.moves_homes and request.budget_bytes is not None)
+    state.schedule = chosen.schedule
+    if chosen.graph is not None:
+        state.graph, state.backward_start = chosen.graph, backward_start(chosen.graph)
+    state.step_seconds = chosen.seconds + _extra_seconds(state, problem.machine)
+    state.plain_step_seconds = sum(problem.seconds[node] for node in problem.order)
+    state.recompute_flops = _repeated_flops(state.graph, state.schedule)
+
+
+def _choose(state: Compilation, strategy: Strategy, problem: Problem, free: bool) -> Candidate:
+    """The best candidate; `free` says that variables may be sent away."""
+    candidates = strategy.offer(problem, free, state.request.search)
     if not candidates:
         raise no_host_room(state, strategy.candidates(replace(problem, host_budget_bytes=UNBOUNDED)))
-    state.schedule = fastest_within(state, candidates)
-    state.step_seconds = problem.quick(state.schedule).seconds + _extra_seconds(state, problem.machine)
-    state.plain_step_seconds = sum(problem.seconds[node] for node in order)
-    state.recompute_flops = _repeated_flops(graph, state.schedule)
+    budget = state.request.budget_bytes
+    if budget is not None and state.request.slices == 1 and not _fits(state, candidates, budget):
+        candidates = strategy.further(problem, candidates, free)
+    return fastest_within(state, candidates)
+
+
+def _fits(state: Compilation, candidates: Sequence[Candidate], budget: int) -> bool:
+    """Whether the fastest of the candidates fits, so that no other one can be better."""
+    fastest = min(candidates, key=lambda c: (c.seconds, c.peak_bytes))
+    return fastest.peak_bytes <= budget and needed_bytes(state, fastest) <= budget
 
 
 def _extra_seconds(state: Compilation, machine: Machine) -> float:
@@ -61,10 +80,12 @@ def plain(problem: Problem) -> list[Candidate]:
 PLAIN = Strategy(plain, "fastest")
 
 
-def make_problem(state: Compilation, order: list[int]) -> Problem:
-    """What policies are given of a graph."""
+def make_problem(state: Compilation) -> Problem:
+    """What policies are given of a graph; provides its `backward_start`."""
     graph = state.graph
-    assert graph is not None and state.backward_start is not None
+    assert graph is not None
+    order = running(graph)
+    state.backward_start = backward_start(graph)
     profile = None if state.request.profile is None else Profile.load(state.request.profile)
     seconds = node_seconds(graph, order, get_machine(state.request.machine), profile)
     size_bytes = [align(graph.type_of(e).nbytes) for e in range(graph.num_entries)]
@@ -92,9 +113,14 @@ def make_problem(state: Compilation, order: list[int]) -> Problem:
     def live(schedule: Schedule) -> NDArray[np.int64]:
         moved = sum(size_bytes[entry] for entry in schedule.away - settled)
         return state.persistent_bytes - moved + counter.live_bytes(schedule)
+
+    def sliced(slicing: Slicing) -> Problem | None:
+        if slicing.together and state.request.program == "train":
+            return None  # its forward part must be able to run alone
+        found = sliced_graph(graph, slicing, fastest_of(choices))
+        return None if found is None else make_problem(replace(state, graph=found, seconds={}))
     return Problem(graph, order, state.backward_start, seconds, size_bytes, quick, live, machine,
-                   allowed_host_bytes(state), variables, settled,
-                   state.request.swap_space)
+                   allowed_host_bytes(state), variables, settled, state.request.swap_space, sliced)
 
 
 def _replays(graph: Graph, order: list[int], choices: Choices, bounded: bool, machine: Machine,

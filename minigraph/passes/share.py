@@ -34,6 +34,7 @@ class _Sharer:
         self.storage_of = [-1] * count
         self.shares = [-1] * count
         self.view = [False] * count
+        self.offset = [0] * count
         self.bytes: list[int] = []
         self.born: list[int] = []
         self.until: list[int] = []
@@ -66,12 +67,15 @@ class _Sharer:
             chain.append(node)
             entry = graph.inputs[node][0]
         for node in reversed(chain):
-            self._take(graph.first[node], graph.inputs[node][0], view=True)
+            source = graph.inputs[node][0]
+            self._take(graph.first[node], source, view=True)
+            begin = graph.op[node].view_offset(graph.params[node], graph.type_of(source))  # type: ignore[union-attr]
+            self.offset[graph.first[node]] = self.offset[source] + begin
 
     def result(self) -> Sharing:
         dies = [min(until, END) + 1 for until in self.until]
         return Sharing(self.storage_of, self.bytes, self.born, dies, self.persistent, self.on_host, self.shares,
-                       self.view, frozenset(self.elided))
+                       self.view, self.offset, frozenset(self.elided))
 
     def _variable(self, i: int) -> None:
         entry = self.graph.first[i]

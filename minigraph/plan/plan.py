@@ -19,6 +19,8 @@ that only backward or update makes."""
 PERSISTENT_CLASSES = CLASSES[:4]
 AGAIN = "/again"
 """What the name of an instruction that repeats an earlier one holds, before the number of the repetition."""
+SLICE = "/slice"
+"""What the name of an instruction or a value that is a slice of the batch holds, before the number of the slice."""
 COMPUTE_STREAM, OUT_STREAM, IN_STREAM = 0, 1, 2
 STREAMS = ("compute", "out", "in")
 

@@ -9,7 +9,7 @@ from ..memory.machine import Machine, get_machine
 from .live import Storages, device_storages, peak_instant
 from .peak import PeakTensor, advice, instruction_name, peak_tensors
 from .plan import CLASSES, Plan
-from .techniques import Techniques, recomputed, swapped_bytes, techniques
+from .techniques import Techniques, recomputed, sliced, swapped_bytes, techniques
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def report(plan: Plan, verify_seconds: float | None = None, *, plain: Plan | Non
     persistent = sum(plan.arenas[arena].bytes for arena in _persistent_arenas(plan))
     planned = plan.planned_bytes
     again, swapped = len(recomputed(plan)), swapped_bytes(plan)
-    used = techniques(plan, _machine(machine), plain) if again or swapped else None
+    used = techniques(plan, _machine(machine), plain) if again or swapped or sliced(plan) else None
     ratio = planned / figures.lower_bound_bytes if figures.lower_bound_bytes else 1.0
     return Report(figures.nodes, figures.naive_bytes, figures.lower_bound_bytes, planned, persistent,
                   planned - persistent, plan.arena_bytes("host") + plan.arena_bytes("file"), by_class,

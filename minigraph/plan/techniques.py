@@ -8,7 +8,7 @@ from typing import Any
 from ..base import format_bytes
 from ..memory.machine import Machine
 from .live import device_storages, member_at, peak_instant
-from .plan import AGAIN, COMPUTE_STREAM, Kind, Plan
+from .plan import AGAIN, COMPUTE_STREAM, SLICE, Kind, Plan
 from .simulate import instruction_costs, instruction_seconds, simulate
 
 
@@ -41,6 +41,21 @@ class Swapped:
 
 
 @dataclass(frozen=True)
+class Sliced:
+    """Values that exist in slices of the batch, and the instructions that make them; `slices` are those of a batch.
+
+    `seconds` is what the instructions take, in the model, above the whole ones of the plain plan, and `saved_bytes` is
+    as in Recomputed, of values of which only some slices are live; None when no plain plan was given.
+    """
+
+    slices: int
+    tensors: int
+    instructions: int
+    seconds: float | None
+    saved_bytes: int | None
+
+
+@dataclass(frozen=True)
 class Techniques:
     """Everything that makes a plan smaller than the plain one, modelled on `machine`.
 
@@ -52,6 +67,7 @@ class Techniques:
     machine: str
     recomputed: Recomputed
     swapped: Swapped
+    sliced: Sliced
     other_saved_bytes: int | None
     saved_bytes: int | None
 
@@ -61,7 +77,11 @@ class Techniques:
 
     def rows(self) -> list[tuple[str, str]]:
         """Labels and figures for people, of the techniques that are used."""
-        rows, again, swap = [], self.recomputed, self.swapped
+        rows, again, swap, cut = [], self.recomputed, self.swapped, self.sliced
+        if cut.slices:
+            above = "" if cut.seconds is None else f", {cut.seconds:.4f} s more"
+            rows.append(("sliced", f"{cut.tensors} tensors in {cut.slices} slices, {cut.instructions} instructions"
+                                   f"{above}{_saves(cut.saved_bytes)}"))
         if again.instructions:
             rows.append(("recomputed", f"{again.instructions} instructions, {again.flops / 1e9:.2f} GFLOP, "
                                        f"{again.seconds:.4f} s{_saves(again.saved_bytes)}"))
@@ -84,14 +104,36 @@ def techniques(plan: Plan, machine: Machine, plain: Plan | None = None) -> Techn
     again = recomputed(plan)
     out = [columns.reads[i][0] for i in range(len(plan)) if columns.kind[i] == Kind.COPY_OUT]
     into = [columns.reads[i][0] for i in range(len(plan)) if columns.kind[i] == Kind.COPY_IN]
-    by_swap, by_recompute, other = (None, None, None) if plain is None else _saved(plan, plain, again, out)
+    by_swap, by_recompute, by_slice, other = (None,) * 4 if plain is None else _saved(plan, plain, again, out)
     stall = simulate(plan, machine).stall_seconds[COMPUTE_STREAM] if out or into else 0.0
     size = plan.buffers.bytes
     return Techniques(
         machine.name,
         Recomputed(len(again), sum(costs(i).flops for i in again), sum(seconds(i) for i in again), by_recompute),
         Swapped(len(out), sum(size[b] for b in out), sum(size[b] for b in into), stall, by_swap),
-        other, None if other is None else (by_swap or 0) + (by_recompute or 0) + other)
+        _sliced(plan, plain, machine, by_slice),
+        other, None if other is None else (by_swap or 0) + (by_recompute or 0) + (by_slice or 0) + other)
+
+
+def sliced(plan: Plan) -> list[int]:
+    """The computations of one slice of the batch, their repetitions included."""
+    columns = plan.instructions
+    return [i for i, name in enumerate(columns.name) if columns.kind[i] == Kind.COMPUTE and _SLICE.search(name)]
+
+
+def _sliced(plan: Plan, plain: Plan | None, machine: Machine, saved_bytes: int | None) -> Sliced:
+    names, cut = plan.instructions.name, sliced(plan)
+    numbers = {found[1] for i in cut if (found := _SLICE.search(names[i]))}
+    tensors = {_SLICE.sub("", plan.buffers.name[b]) for i in cut for b in plan.instructions.writes[i]
+               if _SLICE.search(plan.buffers.name[b])}
+    above = None
+    if plain is not None:
+        own, whole = instruction_seconds(plan, machine), instruction_seconds(plain, machine)
+        once = [i for i in cut if AGAIN not in names[i]]
+        replaced = {_SLICE.sub("", names[i]) for i in once}
+        above = sum(own(i) for i in once) - sum(whole(i) for i, name in enumerate(plain.instructions.name)
+                                                if name in replaced or any(r.startswith(f"{name}/") for r in replaced))
+    return Sliced(len(numbers), len(tensors), len(cut), above, saved_bytes)
 
 
 def recomputed(plan: Plan) -> list[int]:
@@ -107,19 +149,24 @@ def swapped_bytes(plan: Plan) -> int:
                if columns.kind[i] in (Kind.COPY_OUT, Kind.COPY_IN))
 
 
-def _saved(plan: Plan, plain: Plan, again: list[int], out: list[int]) -> tuple[int, int, int]:
-    """Bytes live at the plain plan's peak and not here at the same instruction: by swapping, recomputation, others."""
+def _saved(plan: Plan, plain: Plan, again: list[int], out: list[int]) -> tuple[int, int, int, int]:
+    """Bytes live at the plain plan's peak and not here at the same instruction: by swapping, recomputation, slices,
+    others."""
     before, now = _live_at_peak(plain, plain), _live_at_peak(plan, plain)
     names = _value_names(plan)
     swapped = {names[b] for b in out}
     repeated = {names[b] for i in again for b in plan.instructions.writes[i]}
-    by_swap = by_recompute = 0
+    cut = {names[b] for i in sliced(plan) for b in plan.instructions.writes[i]}
+    by_swap = by_recompute = by_slice = 0
     for name, nbytes in before.items():
         if name not in now and name in swapped:
             by_swap += nbytes
         elif name not in now and name in repeated:
             by_recompute += nbytes
-    return by_swap, by_recompute, sum(before.values()) - sum(now.values()) - by_swap - by_recompute
+        elif name in cut:
+            by_slice += nbytes - now.get(name, 0)
+    told = by_swap + by_recompute + by_slice
+    return by_swap, by_recompute, by_slice, sum(before.values()) - sum(now.values()) - told
 
 
 def _live_at_peak(plan: Plan, plain: Plan) -> dict[str, int]:
@@ -139,13 +186,13 @@ def _same_instant(plan: Plan, plain: Plan) -> int:
     peak = peak_instant(device_storages(plain), len(plain))
     place: dict[str, int] = {}
     for i, name in enumerate(plan.instructions.name):
-        place.setdefault(name, i)
+        place.setdefault(_SLICE.sub("", name), i)
     return next((place[name] for name in reversed(plain.instructions.name[:peak + 1]) if name in place), -1)
 
 
 def _value_names(plan: Plan) -> list[str]:
-    """For each buffer the name of the value that it holds, whether made again or copied."""
-    names = [_REPETITION.sub("", name) for name in plan.buffers.name]
+    """For each buffer the name of the value that it holds or has a slice of, whether made again or copied."""
+    names = [_SLICE.sub("", _JOINED.sub("", _REPETITION.sub("", name))) for name in plan.buffers.name]
     columns = plan.instructions
     for i in range(len(plan)):
         if columns.kind[i] in (Kind.COPY_OUT, Kind.COPY_IN):
@@ -154,3 +201,5 @@ def _value_names(plan: Plan) -> list[str]:
 
 
 _REPETITION = re.compile(rf"{AGAIN}\d+")
+_SLICE = re.compile(rf"{SLICE}(\d+)")
+_JOINED = re.compile(rf"{SLICE}/\w+$")

@@ -56,7 +56,7 @@ def execute(op: Op, p: Any, arrays: Sequence[np.ndarray], share: Sequence[tuple[
         if not (poison_unread and i in op.unread(p)):
             copy[...] = a
     shared = {j: i for i, j in (*share, *op.mutates(p), *(((0, 0),) if op.view(p) else ()))}
-    outs = [ins[shared[j]].view(t.dtype).reshape(t.shape) if j in shared else poisoned(t.shape, t.dtype)
+    outs = [within(ins[shared[j]], op, p, t) if j in shared else poisoned(t.shape, t.dtype)
             for j, t in enumerate(types)]
     before = [None if i in shared.values() else copy.tobytes() for i, copy in enumerate(ins)]
     in_types = [TensorType(a.shape, a.dtype) for a in arrays]
@@ -65,6 +65,13 @@ def execute(op: Op, p: Any, arrays: Sequence[np.ndarray], share: Sequence[tuple[
     for i, (copy, old) in enumerate(zip(ins, before, strict=True)):
         assert old is None or copy.tobytes() == old, f"{op.name} changed its input {op.inputs(p)[i]}"
     return outs
+
+
+def within(array: np.ndarray, op: Op, p: Any, kind: TensorType) -> np.ndarray:
+    """An output on an input's bytes, or on those of its part that a view shows."""
+    begin = op.view_offset(p, TensorType(array.shape, array.dtype)) if op.view(p) else 0
+    assert begin % ALIGNMENT == 0, f"{op.name} shows bytes from {begin} on, which are not aligned"
+    return array.reshape(-1).view(np.uint8)[begin:begin + kind.nbytes].view(kind.dtype).reshape(kind.shape)
 
 
 def run(op_name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray],

@@ -1,4 +1,4 @@
-"""The wider operator set on tensors of megabytes: temporaries stay small, and parts of a batch give the same bits."""
+"""The wider operator set on tensors of megabytes: temporaries stay small."""
 from __future__ import annotations
 
 import tracemalloc
@@ -11,7 +11,7 @@ from minigraph.base import TensorType, align
 from minigraph.ops import get_op
 from minigraph.ops.op import Workspace
 
-from .harness import infer, parsed, poisoned, run
+from .harness import infer, parsed, poisoned
 
 Case = tuple[str, dict[str, Any], list[Any]]
 """(operator, parameters, inputs: a shape, or (shape, bound) of integers)."""
@@ -93,21 +93,3 @@ def test_temporaries_stay_within_32_kib(case: Case) -> None:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 32 * 1024
-
-
-SPLIT = [pytest.param(case, id=f"{case[0]}-{i}") for i, case in enumerate(CASES)
-         if get_op(case[0]).split(parsed(get_op(case[0]), case[1]))]
-
-
-@pytest.mark.parametrize("case", SPLIT)
-def test_parts_of_the_batch_have_the_bits_of_the_whole(case: Case) -> None:
-    op = get_op(case[0])
-    arrays = inputs(case)
-    batch = arrays[0].shape[0]
-    wholes = run(case[0], case[1], arrays)
-    for cut in (s for s in (32, 128) if s < batch):
-        for part in (slice(0, cut), slice(cut, batch)):
-            cut_arrays = [a[part] if a.shape[0] == batch else a for a in arrays]
-            for whole, out in zip(wholes, run(case[0], case[1], cut_arrays), strict=True):
-                assert whole[part].tobytes() == out.tobytes()
-    assert op.split(parsed(op, case[1])) == (0,)

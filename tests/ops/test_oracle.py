@@ -16,7 +16,14 @@ from . import test_registry as registry
 from .harness import execute, parsed
 
 torch = pytest.importorskip("torch", reason="the oracle is PyTorch, which is not installed")
-from . import oracles, oracles_layers, oracles_more, oracles_rules, oracles_update  # noqa: E402, F401  (add to it)
+from . import (  # noqa: E402
+    oracles,
+    oracles_layers,  # noqa: F401  (add to it)
+    oracles_more,  # noqa: F401
+    oracles_rules,  # noqa: F401
+    oracles_slices,  # noqa: F401
+    oracles_update,  # noqa: F401
+)
 
 KEYED = ("Dropout", "LeakyReLU", "_random_normal", "_random_uniform")
 """Ops whose expansion reads the control buffer; their oracles take it as a last input."""

@@ -124,3 +124,19 @@ def test_a_value_made_again_counts_as_the_activation_that_it_is(recomputing) -> 
     names = [recomputing.buffers.name[held[0]] for held in storages.members]
     again = [kind for name, kind in zip(names, storages.classes, strict=True) if AGAIN in name]
     assert again and set(again) <= {"activation", "workspace"}
+
+
+def test_slices_are_told_with_their_seconds_and_savings_add_up() -> None:
+    h = mx.sym.Convolution(mx.sym.Variable("data"), kernel=(3, 3), pad=(1, 1), num_filter=16, name="conv")
+    h = mx.sym.Activation(h, act_type="tanh", name="tanh")
+    h = mx.sym.Pooling(h, kernel=(16, 16), pool_type="avg", name="pool")
+    symbol = mx.sym.SoftmaxOutput(mx.sym.Flatten(h), name="softmax")
+    whole, cut = plan(symbol, SHAPES, "sgd"), plan(symbol, SHAPES, "sgd", slices=4)
+    found = techniques(cut, CPU, whole)
+    assert found.sliced.slices == 4 and found.sliced.instructions >= 4 * 5
+    assert found.sliced.seconds is not None and found.sliced.seconds > 0
+    assert found.sliced.saved_bytes is not None and found.sliced.saved_bytes > 0.5 * 8 * 16 * 16 * 16 * 4
+    assert found.saved_bytes == found.sliced.saved_bytes + found.other_saved_bytes
+    assert json.loads(json.dumps(report(cut, plain=whole).json()))["techniques"]["sliced"]["tensors"] > 3
+    assert "in 4 slices" in report(cut, plain=whole).text()
+    assert techniques(whole, CPU, whole).sliced.slices == 0

@@ -29,6 +29,8 @@ def copy(source: Operand, target: Operand) -> Sequence[Launch]:
     if nbytes == 0 or source.address == target.address:
         return ()
     args = (pointer(source), pointer(target), int64(nbytes))
+    if source.address % WORD_BYTES or target.address % WORD_BYTES:
+        return (Launch("copy_forward_unaligned", flat_grid(nbytes), (BLOCK, 1, 1), args),)
     return (Launch("copy_forward_bytes", flat_grid(nbytes, WORD_BYTES), (BLOCK, 1, 1), args),)
 
 

@@ -44,6 +44,11 @@ class Channels:
         groups = self.channels if self.after > 1 else -(-self.channels // self.lanes)
         return min(max(1, groups * self.parts), 2**31 - 1)
 
+    @property
+    def count(self) -> int:
+        """Elements a channel."""
+        return self.batch * self.before * self.after
+
     def partial_bytes(self, terms: int) -> int:
         """Workspace bytes of the parts' sums of `terms` float32 terms."""
         return 4 * terms * self.parts * self.channels

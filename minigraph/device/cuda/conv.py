@@ -9,6 +9,7 @@ from typing import Any
 from ...base import Algorithm, MXNetError, Shape, TensorType
 from ...ops.chunks import MAX_CHUNK
 from ...ops.window import per_axis
+from .basic import copy
 from .channels import THREADS as CHANNEL_THREADS
 from .channels import Channels, partition_layout
 from .gemm import Gemm, combine, segment_length
@@ -136,9 +137,10 @@ class ConvolutionBackwardDataKernels(KernelOp):
                                             (g.argument(), int64(g.batch)), addend)
 
 
-@kernels_for("_convolution_backward_weight")
+@kernels_for("_convolution_backward_weight", "_convolution_backward_weight_resume")
 class ConvolutionBackwardWeightKernels(KernelOp):
-    """Filters x (image, pixel) times (image, pixel) x (channel, tap), a group; some whole images a segment."""
+    """Filters x (image, pixel) times (image, pixel) x (channel, tap), a group; some whole images a segment. A running
+    sum, where there is one, is what it begins with."""
 
     @staticmethod
     def _gemm(g: Geometry) -> Gemm:
@@ -149,52 +151,56 @@ class ConvolutionBackwardWeightKernels(KernelOp):
     def algorithm(self, p: Any, ins: Types, outs: Types) -> Algorithm:
         g = geometry(p, ins[1].shape, ins[0].shape)
         if not g.thin:
-            return Algorithm("implicit", self._gemm(g).workspace_bytes)
+            return Algorithm("implicit", self._gemm(g).workspace_bytes, chunk_rows=g.images)
         segments = _segments(g)
-        return Algorithm("direct", outs[0].nbytes * segments if segments > 1 else 0)
+        resume = len(ins) > 3
+        return Algorithm("direct", outs[0].nbytes * segments if segments > 1 or resume else 0, chunk_rows=g.images)
 
     def launches(self, p: Any, ins: Operands, outs: Operands, work: int) -> Sequence[Launch]:
         require_float32("_convolution_backward_weight", (*ins, *outs))
         g = geometry(p, ins[1].shape, ins[0].shape)
         g.check("_convolution_backward_weight")
-        operands = (pointer(ins[0]), pointer(ins[1]))
+        operands, resume = (pointer(ins[0]), pointer(ins[1])), len(ins) > 3
+        begin = copy(ins[3], outs[0]) if resume else ()
         if g.thin:
-            return self._direct(g, operands, outs[0], work)
-        return self._gemm(g).launches("convolution_backward_weight", COMBINE, operands, outs[0].address, work,
-                                      (g.argument(), int64(g.batch)))
+            return [*begin, *self._direct(g, operands, outs[0], work, resume)]
+        return [*begin, *self._gemm(g).launches("convolution_backward_weight", COMBINE, operands, outs[0].address, work,
+                                                (g.argument(), int64(g.batch)), resume=resume)]
 
     @staticmethod
-    def _direct(g: Geometry, operands: Sequence[tuple[str, Any]], out: Operand, work: int) -> Sequence[Launch]:
+    def _direct(g: Geometry, operands: Sequence[tuple[str, Any]], out: Operand, work: int,
+                resume: bool) -> Sequence[Launch]:
         segments = _segments(g)
-        parts = address(work if segments > 1 else out.address)
+        apart = segments > 1 or resume
+        parts = address(work if apart else out.address)
         args = (*operands, parts, g.argument(), int64(g.batch), int64(g.images), int64(segments))
         blocks = min(out.size * segments, INT_LIMIT - 1)
         threads = min(CHANNEL_THREADS, -(-prod(g.out) // 32) * 32)
         product = Launch("convolution_backward_weight_direct", (blocks, 1, 1), (threads, 1, 1), args)
-        if segments == 1:
-            return [product]
-        return [product, combine(COMBINE, work, segments, out.size, out.address)]
+        return [product, combine(COMBINE, work, segments, out.size, out.address, resume)] if apart else [product]
 
 
-@kernels_for("_convolution_backward_bias")
+@kernels_for("_convolution_backward_bias", "_convolution_backward_bias_resume")
 class ConvolutionBackwardBiasKernels(KernelOp):
-    """The sum of the output gradient over all axes but the channels'."""
+    """The sum of the output gradient over all axes but the channels', on from a running sum where there is one."""
 
     @staticmethod
     def _channels(grad: Shape) -> Channels:
         return partition_layout(grad[0], 1, grad[1], prod(grad[2:]))
 
     def algorithm(self, p: Any, ins: Types, outs: Types) -> Algorithm:
-        return Algorithm("kernel", self._channels(ins[0].shape).partial_bytes(1))
+        c = self._channels(ins[0].shape)
+        return Algorithm("kernel", c.partial_bytes(1), chunk_rows=c.images)
 
     def launches(self, p: Any, ins: Operands, outs: Operands, work: int) -> Sequence[Launch]:
         require_float32("_convolution_backward_bias", (*ins, *outs))
         c = self._channels(ins[0].shape)
+        begin = copy(ins[1], outs[0]) if len(ins) > 1 else ()
         total = Launch("convolution_backward_bias", flat_grid(c.channels), (BLOCK, 1, 1),
-                       (address(work), pointer(outs[0]), c.argument()))
+                       (address(work), pointer(outs[0]), c.argument(), int32(len(ins) > 1)))
         if not c.parts:
-            return [total]
-        return [Launch("convolution_backward_bias_partials", (c.blocks, 1, 1), (CHANNEL_THREADS, 1, 1),
+            return [*begin, total]
+        return [*begin, Launch("convolution_backward_bias_partials", (c.blocks, 1, 1), (CHANNEL_THREADS, 1, 1),
                        (pointer(ins[0]), address(work), c.argument())), total]
 
 

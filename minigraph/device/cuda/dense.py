@@ -2,15 +2,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from ...base import Algorithm, TensorType
 from ...ops.chunks import MAX_CHUNK
+from .basic import copy
 from .channels import THREADS as CHANNEL_THREADS
 from .channels import Channels, partition_layout
 from .gemm import Gemm, segment_length
-from .launch import BLOCK, KernelOp, Launch, Operand, address, flat_grid, int64, kernels_for, pointer
+from .launch import BLOCK, KernelOp, Launch, Operand, address, flat_grid, int32, int64, kernels_for, pointer
 from .operands import ACTIVATIONS, require_float32
 
 Operands = Sequence[Operand]
@@ -68,9 +70,12 @@ class FullyConnectedBackwardDataKernels(_Dense):
             (int64(p.num_hidden),))
 
 
-@kernels_for("_fully_connected_backward_weight")
+@kernels_for("_fully_connected_backward_weight", "_fully_connected_backward_weight_resume")
 class FullyConnectedBackwardWeightKernels(_Dense):
-    """dW = dYᵀ X, a canonical chunk of the batch a segment."""
+    """dW = dYᵀ X, a canonical chunk of the batch a segment, on from a running sum where there is one."""
+
+    def algorithm(self, p: Any, ins: Types, outs: Types) -> Algorithm:
+        return replace(super().algorithm(p, ins, outs), chunk_rows=MAX_CHUNK)
 
     def gemm(self, p: Any, ins: Sequence[Any], outs: Sequence[Any]) -> Gemm:
         grad = ins[0].shape
@@ -81,29 +86,33 @@ class FullyConnectedBackwardWeightKernels(_Dense):
     def launches(self, p: Any, ins: Operands, outs: Operands, work: int) -> Sequence[Launch]:
         require_float32("_fully_connected_backward_weight", (*ins, *outs))
         gemm = self.gemm(p, ins, outs)
-        return gemm.launches("fully_connected_backward_weight", COMBINE, (pointer(ins[0]), pointer(ins[1])),
-                             outs[0].address, work, (int64(gemm.depth),))
+        resume = len(ins) > 3
+        return [*(copy(ins[3], outs[0]) if resume else ()), *gemm.launches(
+            "fully_connected_backward_weight", COMBINE, (pointer(ins[0]), pointer(ins[1])), outs[0].address, work,
+            (int64(gemm.depth),), resume=resume)]
 
 
-@kernels_for("_fully_connected_backward_bias")
+@kernels_for("_fully_connected_backward_bias", "_fully_connected_backward_bias_resume")
 class FullyConnectedBackwardBiasKernels(KernelOp):
-    """db = the column sums of dY."""
+    """db = the column sums of dY, on from a running sum where there is one."""
 
     @staticmethod
     def _channels(grad: Sequence[int]) -> Channels:
         return partition_layout(grad[0] if len(grad) > 1 else 1, prod(grad[1:-1]), grad[-1], 1)
 
     def algorithm(self, p: Any, ins: Types, outs: Types) -> Algorithm:
-        return Algorithm("kernel", self._channels(ins[0].shape).partial_bytes(1))
+        c = self._channels(ins[0].shape)
+        return Algorithm("kernel", c.partial_bytes(1), chunk_rows=c.images)
 
     def launches(self, p: Any, ins: Operands, outs: Operands, work: int) -> Sequence[Launch]:
         require_float32("_fully_connected_backward_bias", (*ins, *outs))
         if not outs[0].size:
             return []
         c = self._channels(ins[0].shape)
+        begin = copy(ins[1], outs[0]) if len(ins) > 1 else ()
         total = Launch("fully_connected_backward_bias", flat_grid(c.channels), (BLOCK, 1, 1),
-                       (address(work), pointer(outs[0]), c.argument()))
+                       (address(work), pointer(outs[0]), c.argument(), int32(len(ins) > 1)))
         if not c.parts:
-            return [total]
-        return [Launch("fully_connected_backward_bias_partials", (c.blocks, 1, 1), (CHANNEL_THREADS, 1, 1),
+            return [*begin, total]
+        return [*begin, Launch("fully_connected_backward_bias_partials", (c.blocks, 1, 1), (CHANNEL_THREADS, 1, 1),
                        (pointer(ins[0]), address(work), c.argument())), total]

@@ -73,8 +73,9 @@ class Gemm:
 
     def launches(self, kernel: str, combine_kernel: str, operands: Sequence[Arg], out: int, work: int,
                  rest: Sequence[Arg] = (), bias: int | None = None,
-                 bias_axis: tuple[int, int] = (1, 1), act: int = 0) -> list[Launch]:
-        """The launches of kernel(*operands, [bias,] out, work, *rest); `act` numbers the output's activation.
+                 bias_axis: tuple[int, int] = (1, 1), act: int = 0, resume: bool = False) -> list[Launch]:
+        """The launches of kernel(*operands, [bias,] out, work, *rest), which with `resume` add to what `out` holds;
+        `act` numbers the output's activation.
 
         `bias` is an address, 0 for none, or None where the kernel takes none; it is of channel
         (i / inner) % channels for output element i, with bias_axis = (inner, channels).
@@ -83,14 +84,14 @@ class Gemm:
             return []
         self._check()
         if self.wave == 1:
-            return [self._product(kernel, operands, out, bias, rest, 0, self.segments, split=False, act=act)]
+            return [self._product(kernel, operands, out, bias, rest, 0, self.segments, False, act, resume)]
         launches = []
         none = None if bias is None else 0
         for first in range(0, self.segments, self.wave):
             count = min(self.wave, self.segments - first)
-            launches.append(self._product(kernel, operands, work, none, rest, first, count, split=True))
+            launches.append(self._product(kernel, operands, work, none, rest, first, count, True, 0, False))
             last = first + count == self.segments
-            launches.append(combine(combine_kernel, work, count, self.elements, out, first > 0,
+            launches.append(combine(combine_kernel, work, count, self.elements, out, resume or first > 0,
                                     bias or 0 if last else 0, bias_axis, act if last else 0))
         return launches
 
@@ -103,7 +104,7 @@ class Gemm:
         launches, parts = [], work + 4 * self.elements
         for first in range(0, self.segments, self.wave):
             count = min(self.wave, self.segments - first)
-            launches.append(self._product(kernel, operands, parts, 0, rest, first, count, split=True))
+            launches.append(self._product(kernel, operands, parts, 0, rest, first, count, True, 0, False))
             last = first + count == self.segments
             launches.append(combine(combine_kernel, work if first else parts, count + (first > 0), self.elements,
                                     out if last else work, False, addend if last else 0, (1, self.elements)))
@@ -115,9 +116,9 @@ class Gemm:
                              f"take fewer than 2^31 at a time")
 
     def _product(self, kernel: str, operands: Sequence[Arg], out: int, bias: int | None, rest: Sequence[Arg],
-                 first: int, count: int, split: bool, act: int = 0) -> Launch:
+                 first: int, count: int, split: bool, act: int, resume: bool) -> Launch:
         part = self.elements if split else 0
-        work = ("8q", (self.rows, self.columns, self.problems, self.segment, first, count, part, act))
+        work = ("9q", (self.rows, self.columns, self.problems, self.segment, first, count, part, act, int(resume)))
         biases = () if bias is None else (address(bias),)
         blocks = min(self.tiles * (count if split else 1), 2**31 - 1)
         return Launch(kernel, (blocks, 1, 1), (THREADS, 1, 1), (*operands, *biases, address(out), work, *rest))

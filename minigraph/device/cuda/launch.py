@@ -116,6 +116,11 @@ def float32(value: float) -> tuple[str, Any]:
     return "f", float(value)
 
 
+def float64(value: float) -> tuple[str, Any]:
+    """A kernel argument: a double."""
+    return "d", float(value)
+
+
 def dims(values: Sequence[int], fill: int = 1) -> tuple[str, Any]:
     """A kernel argument `Dims` (eight 64-bit numbers by value): sizes or strides, padded in front with `fill`."""
     if len(values) > MAX_RANK:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base import Algorithm, TensorType, align
-from ...ops.loss import softmax_view
+from ...ops.loss import batch_divisor, softmax_view
 from .basic import copy
 from .launch import BLOCK, KernelOp, Launch, Operand, address, flat_grid, int32, int64, kernels_for, pointer
 from .operands import require_float32, single
@@ -74,16 +74,8 @@ def _subtract_labels(p: Any, out: Operand, label: Operand, from_above: tuple[str
     args = (pointer(out), *ids_arguments("_softmax_output_backward", label), from_above, pointer(target),
             *map(int64, (outer * inner, classes, inner)), int32(p.use_ignore), int64(int(p.ignore_label)),
             single(p.ignore_label), single(spread), single(1 - p.smooth_alpha - spread),
-            single(p.grad_scale / _divisor(p, label, inner)), address(scale_at))
+            single(p.grad_scale / batch_divisor(p, label.shape, inner if p.multi_output else 1)), address(scale_at))
     return row_launch("softmax_output_backward", outer * inner, row_group(classes, inner), classes, args)
-
-
-def _divisor(p: Any, label: Operand, inner: int) -> int:
-    """What the gradient is divided by unless the labels decide, as MXNet has it."""
-    places = max(inner, 1) if p.multi_output else 1
-    if p.normalization != "batch":
-        return places
-    return max(label.shape[0] if p.multi_output else label.size, 1) * places
 
 
 def _valid_scale(p: Any, out: Operand, label: Operand, counts: int, scale: int) -> Sequence[Launch]:

@@ -14,6 +14,8 @@ from .operands import ACTIVATIONS, require_float32
 Types = Sequence[TensorType]
 Operands = Sequence[Operand]
 Arg = tuple[str, Any]
+NULL = address(0)
+NULL = address(0)
 
 
 def null_or(operand: Operand, held: bool) -> Arg:

@@ -6,8 +6,8 @@ from typing import Any
 
 from ...base import Algorithm, align
 from .channels import Channels, partition
-from .launch import KernelOp, Launch, Operand, address, float32, int64, kernels_for, pointer
-from .norm import Operands, Types, act, addend, null_or, per_channel, per_element, per_part
+from .launch import KernelOp, Launch, Operand, address, float32, float64, int64, kernels_for, pointer
+from .norm import NULL, Operands, Types, act, addend, null_or, per_channel, per_element, per_part
 from .operands import require_float32
 
 MOMENTS = 4
@@ -24,7 +24,8 @@ class BatchNormTrainKernels(KernelOp):
     """Moments of the parts, statistics of the channels, and the normalised tensor."""
 
     def algorithm(self, p: Any, ins: Types, outs: Types) -> Algorithm:
-        return Algorithm("kernel", _with_vectors(partition(p.axis, ins[0].shape), MOMENTS, 2))
+        c = partition(p.axis, ins[0].shape)
+        return Algorithm("kernel", _with_vectors(c, MOMENTS, 2), chunk_rows=c.images)
 
     def launches(self, p: Any, ins: Operands, outs: Operands, work: int) -> Sequence[Launch]:
         require_float32("_batchnorm_train", (*ins, *outs))
@@ -32,8 +33,9 @@ class BatchNormTrainKernels(KernelOp):
         c = partition(p.axis, data.shape)
         scale = work + align(c.partial_bytes(MOMENTS))
         shift = scale + 4 * c.channels
-        statistics = (address(work), null_or(gamma, p.fix_gamma), pointer(beta), pointer(mean), pointer(var),
-                      pointer(rest), address(scale), float32(p.eps), c.argument())
+        statistics = (address(work), NULL, float64(0), NULL, null_or(gamma, p.fix_gamma), pointer(beta),
+                      pointer(mean), pointer(var), pointer(rest), address(scale), float32(p.eps), float64(c.count),
+                      c.argument())
         normalise = (pointer(data), pointer(mean), address(scale), address(shift), addend(p, ins, 3), pointer(out),
                      act(p))
         return [*per_part("batchnorm_train_moments", (pointer(data), address(work)), c),
@@ -41,7 +43,7 @@ class BatchNormTrainKernels(KernelOp):
                 *per_element("batchnorm_normalise_inplace", normalise, p.axis, data)]
 
 
-def _line(p: Any, gamma: Operand, beta: Operand, var: Operand, rest: Operand, line: int) -> list[Launch]:
+def make_line(p: Any, gamma: Operand, beta: Operand, var: Operand, rest: Operand, line: int) -> list[Launch]:
     """The launch that makes the channels' scale and shift from what the training form kept."""
     args = (null_or(gamma, p.fix_gamma), pointer(beta), pointer(var), pointer(rest), address(line), float32(p.eps),
             int64(var.size))
@@ -61,7 +63,7 @@ class BatchNormApplyKernels(KernelOp):
         mean, var, rest = ins[-3:]
         args = (pointer(data), pointer(mean), address(work), address(work + 4 * var.size), addend(p, ins, 3),
                 pointer(outs[0]), act(p))
-        return [*_line(p, gamma, beta, var, rest, work),
+        return [*make_line(p, gamma, beta, var, rest, work),
                 *per_element("batchnorm_normalise_inplace", args, p.axis, data)]
 
 
@@ -71,7 +73,8 @@ class BatchNormBackwardKernels(KernelOp):
     from data, the scale and shift of the output before."""
 
     def algorithm(self, p: Any, ins: Types, outs: Types) -> Algorithm:
-        return Algorithm("kernel", _with_vectors(partition(p.axis, ins[0].shape), 2, 5))
+        c = partition(p.axis, ins[0].shape)
+        return Algorithm("kernel", _with_vectors(c, 2, 5), chunk_rows=c.images)
 
     def launches(self, p: Any, ins: Operands, outs: Operands, work: int) -> Sequence[Launch]:
         require_float32("_batchnorm_backward", (*ins, *outs))
@@ -79,12 +82,12 @@ class BatchNormBackwardKernels(KernelOp):
         c = partition(p.axis, data.shape)
         line = work + align(c.partial_bytes(2))
         vectors = address(line + 8 * c.channels)
-        params = (address(work), null_or(gamma, p.fix_gamma), pointer(var), pointer(outs[1]), pointer(outs[2]),
-                  vectors, float32(p.eps), c.argument())
+        params = (address(work), NULL, NULL, null_or(gamma, p.fix_gamma), pointer(var), pointer(outs[1]),
+                  pointer(outs[2]), vectors, float32(p.eps), float64(c.count), c.argument())
         terms = (pointer(grad), pointer(data), pointer(mean), address(saved[0].address if len(saved) == 1 else 0),
                  address(line))
         made = (pointer(outs[0]), address(outs[3].address if len(outs) == 4 else 0), act(p))
-        return [*(_line(p, gamma, saved[0], var, saved[1], line) if len(saved) == 2 else ()),
+        return [*(make_line(p, gamma, saved[0], var, saved[1], line) if len(saved) == 2 else ()),
                 *per_part("batchnorm_backward_partials", (*terms, address(work), act(p)), c),
                 *per_channel("batchnorm_backward_params", params, c.channels),
                 *per_element("batchnorm_backward_data_inplace", (*terms, vectors, *made), p.axis, data)]

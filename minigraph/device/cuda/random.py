@@ -4,7 +4,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ops.random import keep_threshold
+from ...base import Algorithm, TensorType
+from ...ops.random import block_rows, keep_threshold
 from ..strides import merge_axes, strides
 from .launch import BLOCK, KernelOp, Launch, Operand, dims, flat_grid, int64, kernels_for, pointer
 from .operands import require_float32, single
@@ -20,6 +21,9 @@ def unsigned(value: int) -> tuple[str, int]:
 class Dropout(KernelOp):
     """data, or its gradient, times factors of 0 or 1 / (1 - p) drawn from the key."""
 
+    def algorithm(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Algorithm:
+        return Algorithm("kernel", chunk_rows=block_rows(ins[0].shape))
+
     def launches(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand],
                  work: int) -> Sequence[Launch]:
         require_float32("_dropout", [*ins, *outs])
@@ -29,6 +33,7 @@ class Dropout(KernelOp):
         args = (*map(pointer, ins), pointer(out), int64(out.size), unsigned(p.ordinal),
                 unsigned(keep_threshold(p.p)), single(1 / (1 - p.p)))
         if not p.axes:
+            args = (*args, int64(p.first // 4))
             return (Launch("dropout_forward_float32", flat_grid(out.size, PER_THREAD), (BLOCK, 1, 1), args),)
         shared = {axis % len(out.shape) for axis in p.axes}
         drawn = strides([1 if i in shared else d for i, d in enumerate(out.shape)])

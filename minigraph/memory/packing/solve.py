@@ -94,7 +94,7 @@ class _Packing:
     def _offer(self, method: str, placement: Placement | None, order: Order) -> None:
         if placement is not None and self.placer.top(placement) < self.top:
             self.top, self.placement, self.method = self.placer.top(placement), placement, method
-            self.order = order
+            self.order = order or self.order  # the exact search has none, and the walk needs one
 
     def _search(self, work: int) -> None:
         order = self.order

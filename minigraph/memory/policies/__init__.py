@@ -1,6 +1,7 @@
 """Policies: from an ordered graph and a budget to a schedule, one published strategy a file, and `auto`."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .auto import auto
@@ -8,10 +9,11 @@ from .capuchin import capuchin
 from .lms import lms
 from .openai import openai
 from .parameters import place_homes
-from .problem import Candidate, Evaluation, Policy, Problem, judge
+from .problem import Candidate, Evaluation, Policy, Problem, Slicing, judge
 from .rotor import rotor
 from .search import FULL_WORK
 from .search import candidates as searched
+from .slicing import in_slices
 from .sublinear import sublinear
 from .superneurons import superneurons
 from .vdnn import vdnn, vdnn_all, vdnn_conv
@@ -22,13 +24,15 @@ class Strategy:
     """A policy, and which of its candidates is meant where no budget is given: the `fastest` or the `lowest` peak.
 
     With `moves_homes` parameters and states may be sent away from the device, too; a policy that `combines` weighs
-    every other policy's candidates as well when it is asked for a full search.
+    every other policy's candidates as well when it is asked for a full search. `further` adds candidates for budgets
+    that the plain order does not fit, none of them faster than it.
     """
 
     candidates: Policy
     without_budget: str
     moves_homes: bool = False
     combines: bool = False
+    further: Callable[[Problem, list[Candidate], bool], list[Candidate]] = lambda problem, known, free: known
 
     def offer(self, problem: Problem, free: bool, search: str = "default") -> list[Candidate]:
         """The candidates, with homes placed; `free` says that variables may be sent away.
@@ -49,7 +53,7 @@ def _with_homes(problem: Problem, candidates: list[Candidate], free: bool) -> li
     return place_homes(problem, candidates, free) if candidates else []
 
 
-POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest", moves_homes=True, combines=True),
+POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest", moves_homes=True, combines=True, further=in_slices),
                                 "sublinear": Strategy(sublinear, "lowest"),
                                 "vdnn": Strategy(vdnn, "lowest"), "vdnn_all": Strategy(vdnn_all, "lowest"),
                                 "vdnn_conv": Strategy(vdnn_conv, "lowest"),
@@ -62,4 +66,4 @@ POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest", moves_homes=T
 SEARCHES = ("default", "full")
 """How far `auto` looks: at its own candidates, or at those of every policy."""
 
-__all__ = ["POLICIES", "SEARCHES", "Candidate", "Evaluation", "Policy", "Problem", "Strategy", "judge"]
+__all__ = ["POLICIES", "SEARCHES", "Candidate", "Evaluation", "Policy", "Problem", "Slicing", "Strategy", "judge"]

@@ -44,7 +44,7 @@ def auto(problem: Problem) -> list[Candidate]:
 def _schedules(problem: Problem) -> Iterator[Schedule]:
     cuts = find_cuts(problem)
     end = len(problem.forward)
-    costly = frozenset(e for e in problem.saved if _is_costly(problem, e))
+    costly = frozenset(e for e in problem.saved if problem.is_costly(e))
     grid = FINE if len(problem.order) < COARSE_FROM else COARSE
     for share in grid.shares:
         yield drop_before(problem, cuts, [], round(end * share), costly)
@@ -88,11 +88,6 @@ def _distinct(cuts: list[Cut], total: float, numbers: Sequence[int]) -> Iterator
         if count not in seen:
             seen.add(count)
             yield stretches
-
-
-def _is_costly(problem: Problem, entry: int) -> bool:
-    op = problem.graph.op[problem.graph.node_of[entry]]
-    return op is not None and op.recompute == "costly"
 
 
 def _last_before(cuts: list[Cut], position: float) -> int | None:

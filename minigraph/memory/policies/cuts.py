@@ -18,8 +18,9 @@ class Cut:
     before_bytes: int
 
 
-def find_cuts(problem: Problem) -> list[Cut]:
-    """Positions in forward order where the crossing values are fewer in bytes than those just before and after.
+def find_cuts(problem: Problem, slices: int = 1) -> list[Cut]:
+    """Positions in forward order where the crossing values are fewer in bytes than those just before and after, or in a
+    graph of so many slices, than those of all slices around.
 
     Variables are always there and do not count; nor do values that may not be dropped.
     """
@@ -28,10 +29,11 @@ def find_cuts(problem: Problem) -> list[Cut]:
     cuts: list[Cut] = []
     before = 0
     sizes = [sum(problem.size_bytes[e] for e in entries) for entries in crossing]
+    reach = 1 if slices == 1 else 4 * slices
     for t, node in enumerate(problem.forward):
         before += sum(problem.size_bytes[e] for e in problem.graph.entries(node) if e in saved)
-        is_low = (t == 0 or sizes[t] <= sizes[t - 1]) and (t + 1 == len(sizes) or sizes[t] <= sizes[t + 1])
-        if crossing[t] and is_low and len(crossing[t]) <= _fewest_nearby(crossing, t):
+        is_low = sizes[t] <= min(sizes[max(0, t - reach):t + reach + 1])
+        if crossing[t] and is_low and len(crossing[t]) <= _fewest_nearby(crossing, t, 8 * slices):
             cuts.append(Cut(t, frozenset(crossing[t]), sizes[t], before))
     return cuts
 
@@ -55,6 +57,6 @@ def crossing_values(problem: Problem) -> list[tuple[Entry, ...]]:
     return result
 
 
-def _fewest_nearby(crossing: list[tuple[Entry, ...]], t: int, reach: int = 8) -> int:
+def _fewest_nearby(crossing: list[tuple[Entry, ...]], t: int, reach: int) -> int:
     """The fewest values that cross anywhere near a position."""
     return min(len(entries) for entries in crossing[max(0, t - reach):t + reach + 1] if entries)

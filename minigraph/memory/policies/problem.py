@@ -24,6 +24,18 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Slicing:
+    """How a graph is cut along the batch: into about `slices`, where a tensor of a node has `least_bytes` or more.
+
+    `together` lets backward nodes of a slice run before forward nodes of the next one; else forward comes first.
+    """
+
+    slices: int
+    least_bytes: int = 0
+    together: bool = False
+
+
+@dataclass(frozen=True)
 class Problem:
     """An ordered graph. `order` lists the nodes that run, forward before `backward_start`; `seconds` are those of each
     node, `size_bytes` those of each entry, aligned. `quick` gives peak and time of a schedule for searches, and `live`
@@ -44,6 +56,8 @@ class Problem:
     variables: Sequence[Entry] = ()
     settled: frozenset[Entry] = frozenset()
     swap_space: str = "host"
+    sliced: Callable[[Slicing], Problem | None] = lambda slicing: None
+    """The same program in slices of the batch; None where nothing in it can be cut so."""
 
     def copy_out_seconds(self, entry: Entry) -> float:
         """Time of a copy of a value to host memory."""
@@ -52,6 +66,11 @@ class Problem:
     def copy_in_seconds(self, entry: Entry) -> float:
         """Time of a copy of a value back."""
         return self.machine.copy_in_seconds(self.size_bytes[entry], self.swap_space)
+
+    def is_costly(self, entry: Entry) -> bool:
+        """Whether the op that makes an entry is costly to run again."""
+        op = self.graph.op[self.graph.node_of[entry]]
+        return op is not None and op.recompute == "costly"
 
     @cached_property
     def forward(self) -> tuple[int, ...]:
@@ -84,12 +103,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A schedule that a policy offers, and what it takes."""
+    """A schedule that a policy offers, and what it takes. `graph` is the one that it orders, where that is not the
+    graph that the policy was asked about but one in slices."""
 
     schedule: Schedule
     peak_bytes: int
     seconds: float
     host_bytes: int = 0
+    graph: Graph | None = None
 
 
 Policy = Callable[[Problem], "list[Candidate]"]
@@ -105,9 +126,13 @@ def judge(problem: Problem, schedules: Iterable[Schedule]) -> list[Candidate]:
         found = problem.quick(schedule)
         if found.host_bytes <= problem.host_budget_bytes:
             candidates.append(Candidate(schedule, found.peak_bytes, found.seconds, found.host_bytes))
-    candidates.sort(key=lambda c: (c.seconds, c.peak_bytes))
-    front: list[Candidate] = []
-    for candidate in candidates:
-        if not front or candidate.peak_bytes < front[-1].peak_bytes:
-            front.append(candidate)
-    return front
+    return front(candidates)
+
+
+def front(candidates: list[Candidate]) -> list[Candidate]:
+    """Those of the candidates that no other one beats in both peak and time, the fastest first."""
+    left: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda c: (c.seconds, c.peak_bytes)):
+        if not left or candidate.peak_bytes < left[-1].peak_bytes:
+            left.append(candidate)
+    return left

@@ -14,6 +14,7 @@ from tests.ops.harness import parsed
 from .harness import Kernels, every_sample, ops_without_kernel, random_arrays
 
 FLOAT32 = np.dtype(np.float32)
+KERNELS = ("conv", "basic")
 
 
 def case(data: tuple[int, ...], **params: Any) -> Any:

@@ -156,7 +156,11 @@ class DirectConvolution(NativeOp):
         g = self.geometry(p, ins, outs)
         assert g is not None
         nbytes = sum(align(4 * size) for size in self.workspace_floats(p, g))
-        return (Algorithm(f"{PREFIX}direct", nbytes, "native"),)
+        return (Algorithm(f"{PREFIX}direct", nbytes, "native", chunk_rows=self.chunk_rows(g)),)
+
+    def chunk_rows(self, g: Geometry) -> int:
+        """Images of a chunk: each alone, unless they are summed."""
+        return 1
 
 
 @native_for("Convolution")
@@ -307,9 +311,9 @@ def _fits_one_pass(g: Geometry) -> bool:
     return g.out_blocks * high * (wide + LANES) * LANES <= SCRATCH_FLOATS
 
 
-@native_for("_convolution_backward_weight")
+@native_for("_convolution_backward_weight", "_convolution_backward_weight_resume")
 class ConvolutionBackwardWeight(DirectConvolution):
-    """The weight gradient: sums over chunks of images, in ascending order."""
+    """The weight gradient: sums over chunks of images, in ascending order, from a running sum on where there is one."""
 
     def geometry(self, p: Any, ins: Any, outs: Any) -> Geometry | None:
         return geometry(p, ins[1].shape, ins[0].shape)
@@ -318,8 +322,12 @@ class ConvolutionBackwardWeight(DirectConvolution):
         g = self.geometry(p, ins, outs)
         if g is None or not g.images:
             return ()
-        blocked = Layouts((BLOCKED, BLOCKED, PLAIN), (PLAIN,))
-        return [Layouts((BLOCKED, PLAIN, PLAIN), (PLAIN,)), blocked] if _first_layer(p, ins[1].shape) else [blocked]
+        weights = (PLAIN,) * (len(ins) - 2)
+        blocked = Layouts((BLOCKED, BLOCKED, *weights), (PLAIN,))
+        return [Layouts((BLOCKED, PLAIN, *weights), (PLAIN,)), blocked] if _first_layer(p, ins[1].shape) else [blocked]
+
+    def chunk_rows(self, g: Geometry) -> int:
+        return g.chunk
 
     def workspace_floats(self, p: Any, g: Geometry) -> Sequence[int]:
         chunks = -(-g.images // g.chunk)
@@ -330,13 +338,14 @@ class ConvolutionBackwardWeight(DirectConvolution):
               algorithm: str) -> Sequence[NativeCall]:
         g = self.geometry(p, ins, outs)
         assert g is not None
-        grad, data, _ = ins
+        grad, data, _, *running = ins
         partial = work if any(self.workspace_floats(p, g)) else 0
         outs_counted = data.shape[1] if g.lanewise else g.outs
         numbers: list[int] = [g.images, g.chunk, g.groups, data.layout == PLAIN, g.lanes(g.ins), g.in_blocks,
                               *g.spatial, g.out_blocks, *g.out, *g.stride, *_tap_numbers(g), outs_counted, g.ins,
                               *g.weight_steps(), g.small]
-        return [NativeCall("convolution_weight", (pointer(data), pointer(grad), pointer(outs[0]), address(partial),
+        return [NativeCall("convolution_weight", (pointer(data), pointer(grad), pointer(outs[0]),
+                                                  address(running[0].address if running else 0), address(partial),
                                                   int64(*numbers)))]
 
 

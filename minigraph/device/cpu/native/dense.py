@@ -6,11 +6,13 @@ end where chunks do, have the bits of the whole. The weight's gradient adds the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
+from ....base import Algorithm
 from ....ops.chunks import MAX_CHUNK, chunks
-from .call import NativeCall, NativeOp, Operand, Types, int64, native_for, pointer
+from .call import NativeCall, NativeOp, Operand, Types, address, int64, native_for, pointer
 from .layout import Layouts
 from .matmul import Matrix, product
 
@@ -23,6 +25,9 @@ class _Dense(NativeOp):
 
     def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
         return [Layouts.plain(len(ins), len(outs))]
+
+    def algorithms(self, p: Any, ins: Types, outs: Types) -> Sequence[Algorithm]:
+        return [replace(algorithm, chunk_rows=MAX_CHUNK) for algorithm in super().algorithms(p, ins, outs)]
 
 
 def _rows(shape: Sequence[int], width: int) -> int:
@@ -70,9 +75,9 @@ class BackwardData(_Dense):
                         Matrix.of(outs[0], rows, features))]
 
 
-@native_for("_fully_connected_backward_weight")
+@native_for("_fully_connected_backward_weight", "_fully_connected_backward_weight_resume")
 class BackwardWeight(_Dense):
-    """out_gradᵀ data, chunk upon chunk."""
+    """out_gradᵀ data, chunk upon chunk, from a running sum on where there is one."""
 
     def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
               algorithm: str) -> Sequence[NativeCall]:
@@ -80,17 +85,19 @@ class BackwardWeight(_Dense):
         rows = _rows(ins[0].shape, hidden)
         grad, data = Matrix.of(ins[0], rows, hidden), Matrix.of(ins[1], rows, features)
         out = Matrix.of(outs[0], hidden, features)
-        return [product(grad.part(s.start, s.stop).transposed, data.part(s.start, s.stop), out, add=s.start > 0)
-                for s in _chunks_of(ins[0]) or [slice(0, 0)]]
+        begin = [NativeCall("copy_floats", (pointer(r), pointer(outs[0]), int64(r.size))) for r in ins[3:]]
+        return [*begin, *(product(grad.part(s.start, s.stop).transposed, data.part(s.start, s.stop), out,
+                                  add=s.start > 0 or len(begin) > 0) for s in _chunks_of(ins[0]) or [slice(0, 0)])]
 
 
-@native_for("_fully_connected_backward_bias")
+@native_for("_fully_connected_backward_bias", "_fully_connected_backward_bias_resume")
 class BackwardBias(_Dense):
-    """The sum of out_grad over all axes but the last."""
+    """The sum of out_grad over all axes but the last, from a running sum on where there is one."""
 
     def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
               algorithm: str) -> Sequence[NativeCall]:
-        grad, = ins
+        grad, *running = ins
         width = grad.shape[-1]
         sizes = int64(_rows(grad.shape, width), width, MAX_CHUNK * (prod(grad.shape[1:-1]) or 1))
-        return [NativeCall("sum_rows", (pointer(grad), pointer(outs[0]), sizes))]
+        return [NativeCall("sum_rows", (pointer(grad), address(running[0].address if running else 0),
+                                        pointer(outs[0]), sizes))]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....base import Algorithm, align
+from ....ops.channels import Statistics
 from ....ops.norm import BatchNormOp, NormaliseParams
 from ....ops.norm_train import sign_from_data
 from ....ops.registry import get_op
@@ -40,7 +41,9 @@ class NormOp(NativeOp):
     def algorithms(self, p: NormaliseParams, ins: Types, outs: Types) -> Sequence[Algorithm]:
         data = ins[self.tensor]
         shape = ChannelShape.of(p.axis, data.shape, data.layout)
-        return (Algorithm(f"{PREFIX}direct", self._sums_bytes(shape) + 4 * self.vectors * shape.padded, "native"),)
+        nbytes = self._sums_bytes(shape) + 4 * self.vectors * shape.padded
+        rows = Statistics.rows(p.axis, data) if self.sums else 1
+        return (Algorithm(f"{PREFIX}direct", nbytes, "native", chunk_rows=rows),)
 
     def _sums_bytes(self, shape: ChannelShape) -> int:
         return align(8 * self.sums * shape.segments * shape.padded)
