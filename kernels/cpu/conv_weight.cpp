@@ -281,6 +281,7 @@ void convolution_weight(const WeightArgs &a) {
 
 struct BiasArgs {
     const float *grad;  // in nChw16c
+    const float *running;  // sums of earlier images to go on from, which may be `out`; or null
     float *out;
     float *partial;     // (chunk, block, 16)
     int64_t images, chunk, channels, pixels;
@@ -301,7 +302,7 @@ void convolution_bias(const BiasArgs &a) {
         sum.store(a.partial + task * LANES);
     });
     for (int64_t c = 0; c < a.channels; c++) {
-        a.out[c] = 0;
+        a.out[c] = a.running ? a.running[c] : 0;
         for (int64_t chunk = 0; chunk < chunks; chunk++) a.out[c] += a.partial[chunk * blocks * LANES + c];
     }
 }

@@ -354,20 +354,22 @@ def _tap_numbers(g: Geometry) -> Iterator[int]:
         yield from (-pad, dilate, kernel)
 
 
-@native_for("_convolution_backward_bias")
+@native_for("_convolution_backward_bias", "_convolution_backward_bias_resume")
 class ConvolutionBackwardBias(NativeOp):
-    """The sum of out_grad over all axes but the channels'."""
+    """The sum of out_grad over all axes but the channels', from a running sum on where there is one."""
 
     def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
-        return [Layouts((BLOCKED,), (PLAIN,))] if len(ins[0].shape) > 2 else ()
+        return [Layouts((BLOCKED, *(PLAIN,) * (len(ins) - 1)), (PLAIN,))] if len(ins[0].shape) > 2 else ()
 
     def algorithms(self, p: Any, ins: Types, outs: Types) -> Sequence[Algorithm]:
         images, channels, *_ = ins[0].shape
-        chunks = -(-images // _chunk(ins[0].shape[2:]))
-        return (Algorithm(f"{PREFIX}direct", align(4 * chunks * blocks(channels) * LANES), "native"),)
+        chunk = _chunk(ins[0].shape[2:])
+        nbytes = align(4 * -(-images // chunk) * blocks(channels) * LANES)
+        return (Algorithm(f"{PREFIX}direct", nbytes, "native", chunk_rows=chunk),)
 
     def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
               algorithm: str) -> Sequence[NativeCall]:
         images, channels, *spatial = ins[0].shape
-        return [NativeCall("convolution_bias", (pointer(ins[0]), pointer(outs[0]), address(work), int64(
+        running = address(ins[1].address if len(ins) > 1 else 0)
+        return [NativeCall("convolution_bias", (pointer(ins[0]), running, pointer(outs[0]), address(work), int64(
             images, _chunk(spatial), channels, prod(spatial))))]
