@@ -35,7 +35,7 @@ def offer(op: Any, params: Any, ins: Sequence[TensorType], outs: Sequence[Tensor
     def blocked(types: Sequence[TensorType]) -> tuple[str, ...]:
         return tuple(BLOCKED if len(t.shape) == 4 else PLAIN for t in types)
     plain = Layouts.plain(len(ins), len(outs))
-    if op.name == "Convolution":
+    if op.name in ("Convolution", "_convolution_activated"):
         return Layouts((BLOCKED, *(PLAIN,) * (len(ins) - 1)), (BLOCKED,)), replace(plain, slowdown=10.0)
     if op.name == "_convolution_backward_weight":
         return Layouts((BLOCKED, BLOCKED, PLAIN), (PLAIN,)), replace(plain, slowdown=10.0)
@@ -221,7 +221,7 @@ def test_a_value_that_is_not_finite_is_named_at_its_logical_position(blocked):
     executor.arg_dict["c_bias"][17] = np.nan
     executor.forward()
     found = executor.find_nonfinite()
-    assert (found.op, found.position) == ("Convolution", (0, 17, 0, 0)) and np.isnan(found.value)
+    assert (found.op, found.position) == ("_convolution_activated", (0, 17, 0, 0)) and np.isnan(found.value)
 
 
 def test_a_monitor_sees_logical_values(blocked):
