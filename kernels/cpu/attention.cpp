@@ -1,0 +1,193 @@
+// Scaled dot product attention and its gradient, some rows of queries of one head at a time.
+//
+// Contract: the query's gradient may lie on the output's gradient, the queries or the output; nothing else on anything.
+// The scores of a tile, and their slopes, lie in the thread's scratch: 2 * TILE_ROWS * keys floats at most fit there.
+// Keys that no query of a tile may see are not multiplied. An element's bits depend on its image and head alone.
+// Forward: 2 (depth + width) FLOPs for each pair of a query and a key, backward 2 (3 depth + 2 width).
+#include "functions.h"
+#include "gemm.h"
+#include "kernel.h"
+#include "lanes.h"
+#include "pool.h"
+
+namespace {
+
+constexpr int64_t TILE_ROWS = 64;
+constexpr float NOTHING = -0x1p127f;  // as in ops/attention.py
+
+struct Sizes {
+    int64_t batch, heads, queries, keys, depth, width, causal;
+    float scale;
+};
+
+int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// A tile's rows of one image and head; the last row sees the first `keys` keys. Rows of scores are `stride` apart.
+struct Tile {
+    const Sizes &s;
+    int64_t image, head, first, rows, keys, stride;
+
+    Tile(const Sizes &sizes, int64_t image_head, int64_t tile, int64_t tile_rows)
+        : s(sizes), image(image_head / sizes.heads), head(image_head % sizes.heads), first(tile * tile_rows),
+          rows(smaller(tile_rows, sizes.queries - first)),
+          keys(sizes.causal ? smaller(first + rows, sizes.keys) : sizes.keys), stride((keys + LANES - 1) / LANES * LANES) {}
+
+    int64_t seen(int64_t row) const { return s.causal ? smaller(first + row + 1, s.keys) : s.keys; }
+    // Where row `row` of this image and head lies in a tensor (batch, length, heads * features), and the matrix from there
+    int64_t place(int64_t row, int64_t length, int64_t features) const {
+        return ((image * length + row) * s.heads + head) * features;
+    }
+    Matrix matrix(const float *data, int64_t row, int64_t length, int64_t features) const {
+        return {data + place(row, length, features), s.heads * features, 1};
+    }
+    Matrix query_rows(const float *data, int64_t features) const { return matrix(data, first, s.queries, features); }
+    Matrix key_rows(const float *data, int64_t features) const { return matrix(data, 0, s.keys, features); }
+};
+
+// The most rows of a tile of which `arrays` of scores fit into the scratch.
+int64_t tile_rows(const Sizes &s, int64_t arrays) {
+    return smaller(TILE_ROWS, SCRATCH_FLOATS / (arrays * ((s.keys + LANES - 1) / LANES * LANES)));
+}
+
+// out (rows of the tile, keys) = left rightᵀ
+void multiply_pairs(const Tile &t, const Matrix &left, const Matrix &right, int64_t depth, float *out) {
+    multiply_alone({t.rows, t.keys, depth, left, right.transposed(), out, t.stride, nullptr, false});
+}
+
+float largest_of(const Vec &v) {
+    float held[LANES], found = NOTHING;
+    v.store(held);
+    for (int i = 0; i < LANES; i++) found = held[i] <= found ? found : held[i];
+    return found;
+}
+
+void fill(float *row, int64_t first, int64_t end, float value) {
+    for (int64_t j = first; j < end; j++) row[j] = value;
+}
+
+// Call body(j) for each vector with keys that a row sees.
+template <class Body> INLINE void each_seen(int64_t seen, const Body &body) {
+    for (int64_t j = 0; j < seen; j += LANES) body(j);
+}
+
+// -- forward ---------------------------------------------------------------------------------------------------------
+struct ForwardArgs {
+    const float *query, *key, *value;
+    float *out, *lse;
+    Sizes s;
+};
+
+// A row's scores become the exponentials of what they are less than the largest, which is returned; `sum` is theirs.
+float exponentials(const Tile &t, int64_t row, float *scores, float &sum) {
+    const int64_t seen = t.seen(row);
+    fill(scores, seen, t.stride, -__builtin_inff());
+    Vec largest = Vec::of(NOTHING), sums = Vec::zero();
+    const Vec scale = Vec::of(t.s.scale);
+    each_seen(seen, [&](int64_t j) {
+        largest = each(largest, Vec::load(scores + j) * scale, [](Native a, Native b) { return b <= a ? a : b; });
+    });
+    const float top = largest_of(largest);
+    each_seen(seen, [&](int64_t j) {
+        const Vec shifted = Vec::load(scores + j) * scale - Vec::of(top);
+        const Vec found = each(shifted, [](Native x) { return exp(x); });
+        found.store(scores + j);
+        sums += found;
+    });
+    fill(scores, seen, t.stride, 0.0f);
+    sum = static_cast<float>(total(sums));
+    return top;
+}
+
+void scaled_dot_product_attention_forward(const ForwardArgs &a) {
+    const Sizes &s = a.s;
+    const int64_t most = tile_rows(s, 1), tiles = (s.queries + most - 1) / most;
+    parallel(s.batch * s.heads * tiles, [&](int64_t task) {
+        const Tile t(s, task / tiles, task % tiles, most);
+        float *scores = thread_scratch(), sums[TILE_ROWS], *lse = a.lse + (task / tiles) * s.queries + t.first;
+        multiply_pairs(t, t.query_rows(a.query, s.depth), t.key_rows(a.key, s.depth), s.depth, scores);
+        for (int64_t i = 0; i < t.rows; i++) {
+            const float top = exponentials(t, i, scores + i * t.stride, sums[i]);
+            lse[i] = top + __builtin_logf(sums[i]);
+        }
+        float *out = a.out + t.place(t.first, s.queries, s.width);
+        const int64_t row = s.heads * s.width;
+        multiply_alone({t.rows, s.width, t.keys, {scores, t.stride, 1}, t.key_rows(a.value, s.width), out, row, nullptr,
+                        false});
+        for (int64_t i = 0; i < t.rows; i++)
+            each_vector(s.width, [&](auto access, int64_t j) {
+                float *at = out + i * row + j;
+                access.store(at, access.load(at) * Vec::of(1.0f / sums[i]));
+            });
+    });
+}
+
+// -- backward --------------------------------------------------------------------------------------------------------
+struct BackwardArgs {
+    const float *grad, *query, *key, *value, *out, *lse;
+    float *query_grad, *key_grad, *value_grad;
+    Sizes s;
+};
+
+// chances = exp(scale scores - lse), slopes = scale (slopes - mean) chances
+void slope_of_row(const Tile &t, int64_t row, float lse, float mean, float *scores, float *slopes) {
+    const Vec scale = Vec::of(t.s.scale);
+    const int64_t seen = t.seen(row);
+    fill(scores, seen, t.stride, -__builtin_inff());
+    fill(slopes, seen, t.stride, 0.0f);
+    each_seen(seen, [&](int64_t j) {
+        const Vec shifted = Vec::load(scores + j) * scale - Vec::of(lse);
+        const Vec chance = each(shifted, [](Native x) { return exp(x); });
+        chance.store(scores + j);
+        ((Vec::load(slopes + j) - Vec::of(mean)) * chance * scale).store(slopes + j);
+    });
+    fill(scores, seen, t.stride, 0.0f);
+    fill(slopes, seen, t.stride, 0.0f);
+}
+
+float dot_of(const float *a, const float *b, int64_t count) {
+    Vec sums = Vec::zero();
+    each_vector(count, [&](auto access, int64_t j) { sums += access.load(a + j) * access.load(b + j); });
+    return static_cast<float>(total(sums));
+}
+
+// Rows of keys of one image and head += leftᵀ right, where right are rows of queries.
+void add_to_keys(const Tile &t, const float *left, const Matrix &right, int64_t features, float *out) {
+    multiply_alone({t.keys, features, t.rows, {left, 1, t.stride}, right, out + t.place(0, t.s.keys, features),
+                    t.s.heads * features, nullptr, true});
+}
+
+void zero_keys(const Tile &t, int64_t features, float *out) {
+    for (int64_t i = 0; i < t.s.keys; i++)
+        for (int64_t j = 0; j < features; j++) out[t.place(i, t.s.keys, features) + j] = 0.0f;
+}
+
+void scaled_dot_product_attention_backward(const BackwardArgs &a) {
+    const Sizes &s = a.s;
+    const int64_t most = tile_rows(s, 2), tiles = (s.queries + most - 1) / most;
+    parallel(s.batch * s.heads, [&](int64_t task) {
+        float *scores = thread_scratch(), *slopes = scores + SCRATCH_FLOATS / 2;
+        zero_keys(Tile(s, task, 0, most), s.depth, a.key_grad);
+        zero_keys(Tile(s, task, 0, most), s.width, a.value_grad);
+        for (int64_t tile = 0; tile < tiles; tile++) {
+            const Tile t(s, task, tile, most);
+            const Matrix query = t.query_rows(a.query, s.depth), key = t.key_rows(a.key, s.depth);
+            const Matrix grad = t.query_rows(a.grad, s.width), out = t.query_rows(a.out, s.width);
+            multiply_pairs(t, query, key, s.depth, scores);
+            multiply_pairs(t, grad, t.key_rows(a.value, s.width), s.width, slopes);
+            for (int64_t i = 0; i < t.rows; i++)
+                slope_of_row(t, i, a.lse[task * s.queries + t.first + i],
+                             dot_of(grad.from(i, 0).data, out.from(i, 0).data, s.width), scores + i * t.stride,
+                             slopes + i * t.stride);
+            add_to_keys(t, scores, grad, s.width, a.value_grad);
+            add_to_keys(t, slopes, query, s.depth, a.key_grad);
+            // last: it may lie on any of the rows that were read
+            multiply_alone({t.rows, s.depth, t.keys, {slopes, t.stride, 1}, key,
+                            a.query_grad + t.place(t.first, s.queries, s.depth), s.heads * s.depth, nullptr, false});
+        }
+    });
+}
+
+}  // namespace
+
+KERNEL(scaled_dot_product_attention_forward, ForwardArgs)
+KERNEL(scaled_dot_product_attention_backward, BackwardArgs)
