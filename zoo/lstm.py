@@ -31,12 +31,9 @@ def get_symbol(num_classes: int = 10000, seq_len: int = 35, layers: int = 2, hid
     words = mx.sym.Variable("embed_weight")
     body = mx.sym.Embedding(mx.sym.Variable("data"), words, input_dim=num_classes, output_dim=embed or hidden,
                             name="embed")
-    steps = _steps(dropout(body, "dropout_embed", p), seq_len)
+    body = dropout(body, "dropout_embed", p)
     for layer in range(layers):
-        steps = _layer(steps, f"lstm_l{layer}", hidden)
-        steps = [dropout(step, f"dropout_l{layer}_t{t}", p) for t, step in enumerate(steps)]
-    rows = [mx.sym.expand_dims(step, axis=1, name=f"row_t{t}") for t, step in enumerate(steps)]
-    body = mx.sym.Concat(*rows, dim=1, name="rows")
+        body = dropout(_layer(body, f"lstm_l{layer}", hidden, seq_len), f"dropout_l{layer}", p)
     weight = (words,) if tied else ()
     logits = mx.sym.FullyConnected(body, *weight, num_hidden=num_classes, flatten=False, name="pred")
     return mx.sym.SoftmaxOutput(logits, preserve_shape=True, use_ignore=True, ignore_label=-1, normalization="valid",
@@ -48,29 +45,32 @@ def sym_gen(num_classes: int = 10000, **settings: Any) -> Callable[[int], tuple[
     return lambda seq_len: (get_symbol(num_classes, seq_len=seq_len, **settings), ("data",), ("softmax_label",))
 
 
-def _steps(body: Symbol, seq_len: int) -> list[Symbol]:
+def _layer(body: Symbol, name: str, hidden: int, seq_len: int) -> Symbol:
+    """Outputs (N, seq_len, hidden) of a layer; the inputs of all its steps are multiplied at once."""
+    weights = {part: [mx.sym.Variable(f"{name}_{part}_{kind}") for kind in ("weight", "bias")]
+               for part in ("i2h", "h2h")}
+    new = mx.sym.FullyConnected(body, *weights["i2h"], num_hidden=4 * hidden, flatten=False, name=f"{name}_i2h")
+    state, rows = None, []
+    for t, step in enumerate(_steps(new, seq_len, f"{name}_steps")):
+        state = _cell(step, state, weights["h2h"], f"{name}_t{t}", hidden)
+        rows.append(mx.sym.expand_dims(state[0], axis=1, name=f"{name}_row_t{t}"))
+    return mx.sym.Concat(*rows, dim=1, name=f"{name}_rows")
+
+
+def _steps(body: Symbol, seq_len: int, name: str) -> list[Symbol]:
     """(N, seq_len, features) cut into seq_len symbols (N, features)."""
     if seq_len == 1:
-        return [mx.sym.Reshape(body, shape=(-3, 0), name="steps")]
-    return list(mx.sym.SliceChannel(body, num_outputs=seq_len, axis=1, squeeze_axis=True, name="steps"))
+        return [mx.sym.Reshape(body, shape=(-3, 0), name=name)]
+    return list(mx.sym.SliceChannel(body, num_outputs=seq_len, axis=1, squeeze_axis=True, name=name))
 
 
-def _layer(steps: list[Symbol], name: str, hidden: int) -> list[Symbol]:
-    shared = [mx.sym.Variable(f"{name}_{part}_{kind}") for part in ("i2h", "h2h") for kind in ("weight", "bias")]
-    state, outputs = None, []
-    for t, step in enumerate(steps):
-        state = _cell(step, state, shared, f"{name}_t{t}", hidden)
-        outputs.append(state[0])
-    return outputs
-
-
-def _cell(data: Symbol, state: State | None, shared: list[Symbol], name: str, hidden: int) -> State:
-    """One step: the new output and memory. None is the state before the first, zeros."""
-    new = mx.sym.FullyConnected(data, *shared[:2], num_hidden=4 * hidden, name=f"{name}_i2h")
+def _cell(new: Symbol, state: State | None, weights: list[Symbol], name: str, hidden: int) -> State:
+    """One step, from its input's share in the gates: the new output and memory. None is the state before the first,
+    zeros."""
     if state is None:
         one_gate = mx.sym.slice_axis(new, axis=1, begin=0, end=hidden, name=f"{name}_one_gate")
         state = (mx.sym.zeros_like(one_gate, name=f"{name}_begin"),) * 2
-    old = mx.sym.FullyConnected(state[0], *shared[2:], num_hidden=4 * hidden, name=f"{name}_h2h")
+    old = mx.sym.FullyConnected(state[0], *weights, num_hidden=4 * hidden, name=f"{name}_h2h")
     gates = mx.sym.SliceChannel(mx.sym.elemwise_add(new, old, name=f"{name}_gates"), num_outputs=4,
                                 name=f"{name}_slice")
     enter, forget, leave = (mx.sym.Activation(gates[k], act_type="sigmoid", name=f"{name}_{gate}")
