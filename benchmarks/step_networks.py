@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.depth_networks import initial_value
 from benchmarks.watch import peak_bytes
 
-RATE, MOMENTUM, DECAY = 0.01, 0.9, 1e-4
+RATE, MOMENTUM, DECAY = 0.0001, 0.9, 1e-4
 TORCH_MODES = ("eager", "channels_last", "compile")
 
 
