@@ -1,6 +1,6 @@
 // Dropout: factors of 0 or 1 / (1 - p) from the Philox-4x32-10 cipher that ops/philox.py defines, never stored.
 //
-// Contract: the output may lie on the data. Element i of the tensor is word i % 4 of block i / 4.
+// Contract: the output may lie on the data. Element i is word i % 4 of block first_block + i / 4.
 #include "kernel.h"
 #include "lanes.h"
 #include "pool.h"
@@ -17,7 +17,8 @@ struct DropoutArgs {
     const float *data;
     const uint32_t *control;  // seed, low and high, and step
     float *out;
-    int64_t size, ordinal, threshold;  // a word is kept whose upper 24 bits reach the threshold
+    int64_t size, ordinal, first_block;
+    int64_t threshold;  // a word is kept whose upper 24 bits reach it
     float scale;
 };
 
@@ -46,7 +47,7 @@ void dropout(const DropoutArgs &a) {
         for (int64_t begin = task * BLOCK; begin < last; begin += TILE) {
             uint32_t words[4][TOGETHER];
             float factors[TILE];
-            philox(a, static_cast<uint64_t>(begin) / 4, words);
+            philox(a, static_cast<uint64_t>(a.first_block + begin / 4), words);
             for (int i = 0; i < TOGETHER; i++)
                 for (int w = 0; w < 4; w++) factors[4 * i + w] = (words[w][i] >> 8) >= threshold ? a.scale : 0.0f;
             each_vector(least(TILE, last - begin), [&](auto access, int64_t i) {

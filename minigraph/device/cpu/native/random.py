@@ -20,5 +20,5 @@ class Dropout(NativeOp):
               algorithm: str) -> Sequence[NativeCall]:
         data, control = ins
         args = (pointer(data), pointer(control), pointer(outs[0]),
-                int64(data.size, p.ordinal, keep_threshold(p.p)), float32(1 / (1 - p.p)), ("4x", ()))
+                int64(data.size, p.ordinal, p.first // 4, keep_threshold(p.p)), float32(1 / (1 - p.p)), ("4x", ()))
         return [NativeCall("dropout", args)]

@@ -19,10 +19,13 @@ class _Word(ctypes.Structure):
 
 
 class Refusal:
-    """What one instruction refuses: numbers in a tensor of `shape` outside [0, bound), but for an ignored one."""
+    """What one instruction refuses: numbers in a tensor of `shape` outside [0, bound), but for an ignored one.
 
-    def __init__(self, where: str, shape: Shape, bound: int, ignored: float | None = None) -> None:
-        self.where, self.shape, self.bound, self.ignored = where, shape, bound, ignored
+    `first` is the row of the whole tensor at which this one begins.
+    """
+
+    def __init__(self, where: str, shape: Shape, bound: int, ignored: float | None = None, first: int = 0) -> None:
+        self.where, self.shape, self.bound, self.ignored, self.first = where, shape, bound, ignored, first
         self._word = _Word(NONE, 0.0)
 
     def argument(self) -> tuple[str, Any]:
@@ -34,4 +37,5 @@ class Refusal:
         position = self._word.position
         if position != NONE:
             self._word.position = NONE
-            raise out_of_range(self.where, np.float32(self._word.value), position, self.shape, self.bound, self.ignored)
+            raise out_of_range(self.where, np.float32(self._word.value), position, self.shape, self.bound, self.ignored,
+                               self.first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....ops.loss import SoftmaxOutputParams, softmax_view
+from ....ops.loss import SoftmaxOutputBackwardParams, SoftmaxOutputParams, batch_divisor, softmax_view
 from ....ops.registry import get_op
 from ....ops.softmax import FromOutput, SoftmaxBase
 from .call import (
@@ -92,29 +92,22 @@ class SoftmaxOutput(PlainOp):
 class SoftmaxOutputBackward(PlainOp):
     """(out - target) times the scale, from labels or from target probabilities."""
 
-    def calls(self, p: SoftmaxOutputParams, ins: Operands, outs: Operands, work: int,
+    def calls(self, p: SoftmaxOutputBackwardParams, ins: Operands, outs: Operands, work: int,
               algorithm: str) -> Sequence[NativeCall]:
         out, label, *above = ins
         if out.shape == label.shape:
             return _from_probabilities(p.grad_scale, out, label, above, outs[0])
         view = softmax_view(p, out.shape)
         spread = p.smooth_alpha / max(view[1] - 1, 1)
-        refusal = Refusal("SoftmaxOutput: label", label.shape, view[1], p.ignore_label if p.use_ignore else None)
+        ignored = p.ignore_label if p.use_ignore else None
+        refusal = Refusal("SoftmaxOutput: label", label.shape, view[1], ignored, p.first)
+        # What is left to divide by is the number of valid labels, which the kernel counts.
+        divisor = 1 if p.normalization == "valid" else batch_divisor(p, label.shape, view[2] if p.multi_output else 1)
         args = (pointer(out), pointer(label), pointer(above[0]) if above else NULL, pointer(outs[0]),
                 refusal.argument(), int64(*view, p.use_ignore, int(p.ignore_label), p.normalization == "valid"),
                 float32(p.ignore_label), float32(spread), float32(1 - p.smooth_alpha - spread), PADDING,
-                float64(p.grad_scale / _divisor(p, label, view)))
+                float64(p.grad_scale / divisor))
         return [NativeCall("softmax_output_backward", args, refusal)]
-
-
-def _divisor(p: SoftmaxOutputParams, label: Operand, view: View) -> int:
-    """What the gradient is divided by, but for the number of valid labels."""
-    places = max(view[2], 1) if p.multi_output else 1
-    if p.normalization == "valid":
-        return 1
-    if p.normalization == "batch":
-        return max(label.shape[0] if p.multi_output else label.size, 1) * places
-    return places
 
 
 def _from_probabilities(scale: float, out: Operand, label: Operand, above: Operands,

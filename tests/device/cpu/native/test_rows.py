@@ -61,13 +61,13 @@ def test_broadcasting(name: str, lhs: tuple[int, ...], rhs: tuple[int, ...]) -> 
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.999999999])
-@pytest.mark.parametrize("size", [3, 64, 70_001])
-def test_dropout_draws_numpys_bits(p: float, size: int) -> None:
+@pytest.mark.parametrize("size, first", [(3, 0), (64, 2 ** 35), (70_001, 12)])
+def test_dropout_draws_numpys_bits(p: float, size: int, first: int) -> None:
     control = np.zeros(12, np.float32)
     set_key(control, 0x123456789ABC, 7)
     data = np.random.default_rng(0).standard_normal(size).astype(np.float32)
     for name in ("_dropout", "_dropout_backward"):
-        op, params = get_op(name), {"p": p, "ordinal": 5}
+        op, params = get_op(name), {"p": p, "ordinal": 5, "first": first}
         want, = execute(op, parsed(op, params), [data, control])
         np.testing.assert_array_equal(run(name, params, [data, control])[0], want)
         check(name, params, [data, control], rtol=1e-6)

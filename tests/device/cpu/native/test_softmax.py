@@ -61,6 +61,7 @@ def test_softmax_output_and_its_gradient(params: dict[str, Any], shape: tuple[in
     out = run("SoftmaxOutput", params, [data, label])[0]
     above = [rng.standard_normal(shape)] if params.get("out_grad") else []
     check("_softmax_output_backward", params, [out, label, *above], rtol=1e-6)
+    check("_softmax_output_backward", {**params, "first": 8, "batch": 100}, [out, label, *above], rtol=1e-6)
 
 
 def test_a_confident_prediction_keeps_its_gradient() -> None:
@@ -92,7 +93,8 @@ def test_rows_by_number(params: dict[str, Any], shape: tuple[int, ...], ids: tup
 
 @pytest.mark.parametrize("number", [-1.0, 4.0, np.nan, np.inf])
 @pytest.mark.parametrize("name, params, others", [
-    ("_softmax_output_backward", {}, 0), ("_softmax_output_backward", {"use_ignore": True, "ignore_label": -2.0}, 0),
+    ("_softmax_output_backward", {}, 0),
+    ("_softmax_output_backward", {"use_ignore": True, "ignore_label": -2.0, "first": 8}, 0),
     ("Embedding", {"input_dim": 4, "output_dim": 4}, 1), ("take", {}, 0), ("_take_backward", {}, 0)], ids=str)
 def test_a_number_out_of_range_is_refused_in_numpys_words(name: str, params: dict[str, Any], others: int,
                                                           number: float) -> None:
