@@ -129,11 +129,11 @@ class Bench:
 
 
 def _key(figure: Figure, n: int) -> tuple[Any, ...]:
-    return figure.network, n, figure.machine, figure.host
+    return figure.network, n, figure.machine, figure.host, figure.momentum
 
 
 def _setting(figure: Figure) -> Setting:
-    return Setting(figure.machine, HOST_BYTES if figure.host else 0)
+    return Setting(figure.machine, HOST_BYTES if figure.host else 0, figure.momentum)
 
 
 def format_row(row: Row) -> str:

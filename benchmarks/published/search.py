@@ -25,19 +25,21 @@ _SCHEDULED = 1 + next(k for k, stage in enumerate(PASSES) if stage.name == "sche
 
 @dataclass(frozen=True)
 class Setting:
-    """What a policy is given beside the network: a machine's name and bytes of host memory."""
+    """What is given beside the network: a machine's name, bytes of host memory, and whether SGD has momentum."""
 
     machine: str
     host_bytes: int
+    momentum: bool = True
 
 
 class Step:
-    """A training step with momentum, compiled up to its schedule as for a GPU: with its kernels' fused forms and
+    """A training step, compiled up to its schedule as for a GPU: with its kernels' fused forms and
     workspaces, and plain layouts."""
 
     def __init__(self, build: Build, n: int, setting: Setting) -> None:
         symbol, shapes = build(n)
-        program = prepare(symbol, shapes, "sgd", "step", optimizer_params=MOMENTUM, machine=setting.machine,
+        params = MOMENTUM if setting.momentum else {}
+        program = prepare(symbol, shapes, "sgd", "step", optimizer_params=params, machine=setting.machine,
                           host_budget=setting.host_bytes)
         request = replace(program.request, verify=False)
         self.state = Compilation(request, program.graph, program.layout)

@@ -75,7 +75,8 @@ class Figure:
 
     `policy` is what stands for the system here; None for peers without one. `most` figures are the largest n within
     the capacity; others have `published_bytes` at a fixed n. `slowdown` bounds modelled time over that of the plain
-    order, and `host` says whether values may be swapped. `quick` figures are measured in the quick form too.
+    order, `host` says whether values may be swapped, and `momentum` whether the optimizer has any. `quick` figures are
+    measured in the quick form too.
     """
 
     table: str
@@ -88,6 +89,7 @@ class Figure:
     published_bytes: int = 0
     slowdown: float = float("inf")
     host: bool = True
+    momentum: bool = True
     quick: bool = False
 
     @property
@@ -142,7 +144,7 @@ def _figures() -> list[Figure]:
               quick=True),
         *_row("vDNN: batch", "TITAN Xp", _TITAN, "vDNN", "vdnn", {"VGG19": 256}, quick=True),
         *_row("vDNN: bytes at batch 32", "TITAN Xp", _TITAN, "vDNN", "vdnn",
-              {f"VGG{depth}": 32 for depth in (116, 216, 316, 416)}, published_bytes=4_200_000_000),
+              {f"VGG{depth}": 32 for depth in (116, 216, 316, 416)}, published_bytes=4_200_000_000, momentum=False),
         *_row("Chen et al.: bytes at batch 32", "TITAN Xp", _TITAN, "sublinear", "sublinear",
               {"ResNet, 1001 layers": 32}, published_bytes=7_000_000_000, host=False),
         *_row(tsplit, "P100", titan, "vDNN-conv", "vdnn_conv", _tsplit(176, 164, 201, 138, 131)),

@@ -35,7 +35,7 @@ def problem_of(monkeypatch: pytest.MonkeyPatch, symbol: mx.sym.Symbol | None = N
         return from_order(problem.order)
     monkeypatch.setitem(POLICIES, "forced", strategy(look))
     plan(chain(16) if symbol is None else symbol, shapes or SHAPES, "sgd", "step", "forced", host_budget="1GiB",
-         machine="P100")
+         machine="P100", fuse=False)
     return met[0]
 
 
@@ -94,7 +94,8 @@ def test_a_value_that_leaves_twice_is_copied_out_once(monkeypatch: pytest.Monkey
     h = mx.sym.Variable("data")
     for k in range(6):
         h = mx.sym.Activation(mx.sym.FullyConnected(h, num_hidden=512, name=f"fc{k}"), act_type="tanh", name=f"tanh{k}")
-    found = plan(mx.sym.MakeLoss(mx.sym.sum(h * h)), SHAPES, "sgd", "step", "forced", host_budget="1GiB")
+    found = plan(mx.sym.MakeLoss(mx.sym.sum(h * h)), SHAPES, "sgd", "step", "forced", host_budget="1GiB",
+                 fuse=False)
     kinds = list(found.instructions.kind)
     assert kinds.count(Kind.COPY_OUT) == 1 and kinds.count(Kind.COPY_IN) == 2
     assert found.arena_bytes("host") == MIB

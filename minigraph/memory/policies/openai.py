@@ -2,8 +2,8 @@
 
 `speed` keeps what costly layers make and makes everything else again. `memory` looks for bottlenecks, values through
 which everything that comes later must pass, and keeps every so many of them that about the square root of the number of
-all values is left. The recursive form keeps about the square root of the bottlenecks alone, or a higher root, and does
-the same in each stretch between two of those. Where a graph has no bottleneck
+all values is left, or more. The recursive form keeps about the square root of the bottlenecks alone, or a higher root,
+and does the same in each stretch between two of those. Where a graph has no bottleneck
 there is nothing for the last two to keep, and only `speed` is offered.
 """
 from __future__ import annotations
@@ -46,8 +46,9 @@ def _memory(problem: Problem) -> Iterator[Schedule]:
     graph, found = problem.graph, bottlenecks(problem)
     large = sum(graph.type_of(e).size > SMALLEST for node in problem.forward for e in graph.entries(node))
     step = max(1, ceil(len(found) / max(large, 1) ** 0.5))
-    collection: Placed = [(0, frozenset({entry})) for entry in found[step - 1:-1:step]]
-    for placed in (collection, *(_placed(found, levels) for levels in RECURSIONS)):
+    collections: list[Placed] = [[(0, frozenset({entry})) for entry in found[each:-1:each]]
+                                 for each in range(1, step + 1)]
+    for placed in (*collections, *(_placed(found, levels) for levels in RECURSIONS)):
         if placed:
             yield drop_before(problem, [], placed, len(problem.forward))
 
