@@ -4,11 +4,11 @@ A full column matrix repeats every pixel once a kernel tap. Here only the taps o
 spread out ("rows"): for a tap of the first axis, the operand is the same matrix from another row on, a
 contiguous block that BLAS takes as it is. A 3 x 3 convolution so copies 3 times instead of 9, and adds 3
 products. Where the weight is larger than the images, spreading all taps ("columns") is cheaper, since it
-takes the weight as it lies. All scratch comes from the caller, as flat arrays of the sizes told here.
+takes the weight as it lies. `column_products.py` multiplies, and `tiles.py` cuts images that are too large.
+All scratch comes from the caller, as flat arrays of the sizes told here.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -17,8 +17,7 @@ from math import prod
 import numpy as np
 
 from ..base import Shape
-from .activation import FORWARD
-from .chunks import chunk_rows, chunks
+from .chunks import chunk_rows
 from .window import ALL, clip
 
 LARGE_IMAGE = 256
@@ -122,54 +121,30 @@ def column_layout(groups: int, channels: int, spatial: Shape, out: Shape, kernel
                    length)
 
 
-class TapWeights:
-    """The matrices of the first axis' taps of a view (first taps, groups, m, k, other taps), each copied when it is
-    asked for: to scratch as large as one of them."""
-
-    def __init__(self, view: np.ndarray, scratch: np.ndarray, swapped: bool = False) -> None:
-        self._view, self._scratch, self._swapped = view, scratch, swapped
-        self._held = -1
-
-    def __len__(self) -> int:
-        return len(self._view)
-
-    def __getitem__(self, tap: int) -> np.ndarray:
-        view = self._view[tap]
-        matrices = self._scratch[:view.size].reshape(view.shape)
-        if self._held != tap:
-            np.copyto(matrices, view)
-            self._held = tap
-        matrices = matrices.reshape(*view.shape[:2], -1)
-        return matrices.swapaxes(1, 2) if self._swapped else matrices
-
-
-Weights = np.ndarray | TapWeights
-"""Matrices (taps of the first axis, groups, m, k)."""
-
-
 class Filler:
     """Fills one column matrix after the other, in the scratch it is given."""
 
-    def __init__(self, columns: Columns, images: np.ndarray, matrix: np.ndarray) -> None:
-        self._columns, self._images, self._matrix = columns, images, matrix
-        self._cleared = -1      # number of images for which the padding holds zeros
+    def __init__(self, images: np.ndarray, matrix: np.ndarray) -> None:
+        self._images, self._matrix = images, matrix
+        self._cleared: tuple[Columns | None, int] = None, 0
+        """The columns, and the number of images, for which the padding holds zeros."""
 
-    def __call__(self, images: np.ndarray) -> np.ndarray:
+    def __call__(self, c: Columns, images: np.ndarray) -> np.ndarray:
         """The column matrix of (n, channels, *spatial) images, as (groups, depth, width * n)."""
-        c, n = self._columns, len(images)
-        source = _interleave(c.interleaved(images), self._images)
+        n = len(images)
+        source = interleave(c.interleaved(images), self._images)
         if c.whole:
             return source.reshape(c.groups, c.depth, -1)
         matrix = self._matrix[:c.groups * c.depth * c.width * n].reshape(c.shape(n))
-        if self._cleared != n:
+        if self._cleared[0] is not c or self._cleared[1] != n:
             matrix.fill(0)
-            self._cleared = n
+            self._cleared = c, n
         for into, out_of in c.copies:
             np.copyto(matrix[into], source[out_of])
         return matrix.reshape(c.groups, c.depth, c.width * n)
 
 
-def _interleave(view: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+def interleave(view: np.ndarray, scratch: np.ndarray) -> np.ndarray:
     """The values of `view`, whose last axis is the image, contiguous: itself for one image, else copied."""
     if view.shape[-1] == 1:
         return view
@@ -178,77 +153,11 @@ def _interleave(view: np.ndarray, scratch: np.ndarray) -> np.ndarray:
     return copy
 
 
-def convolve(c: Columns, images: np.ndarray, weights: Weights, bias: np.ndarray | None, out: np.ndarray,
-              scratch: Sequence[np.ndarray], addend: np.ndarray | None = None, act_type: str | None = None) -> None:
-    """Write `out` = images convolved with weights (taps of the first axis, groups, filters, depth) + bias + addend.
-
-    `out` may lie on the addend. An activation of FOLLOWING comes last.
-    """
-    fill, (sums, term) = Filler(c, *scratch[:2]), scratch[2:4]
-    filters = out.shape[1] // c.groups
-    for s in chunks(len(images), c.length):
-        n = s.stop - s.start
-        shape = (c.groups, filters, c.pixels * n)
-        matrix = fill(images[s])
-        direct = n == 1 and addend is None
-        total = out[s].reshape(shape) if direct else sums[:prod(shape)].reshape(shape)
-        np.matmul(weights[0], c.block(matrix, 0), out=total)
-        for tap in range(1, len(weights)):
-            one = term[:prod(shape)].reshape(shape)
-            np.matmul(weights[tap], c.block(matrix, tap), out=one)
-            np.add(total, one, out=total)
-        if bias is not None:
-            np.add(total, bias.reshape(c.groups, filters, 1), out=total)
-        if not direct:
-            _part(total, out[s], None if addend is None else addend[s])
-        if act_type is not None:
-            FORWARD[act_type](out[s], out[s], out[s])
-
-
-def _part(total: np.ndarray, out: np.ndarray, addend: np.ndarray | None) -> None:
-    """Write interleaved images (groups, channels, pixels * n), plus an addend, to `out` (n, channels, *spatial)."""
-    groups, channels, n = *total.shape[:2], len(out)
-    view = np.moveaxis(total.reshape(groups, channels, -1, n), -1, 0)
-    _store(view, out.reshape(view.shape), None if addend is None else addend.reshape(view.shape))
-
-
-def _store(values: np.ndarray, out: np.ndarray, addend: np.ndarray | None) -> None:
-    if addend is None:
-        np.copyto(out, values)
-    else:
-        np.add(values, addend, out=out)
-
-
 def convolve_sizes(c: Columns, batch: int, filters: int, addend: bool = False) -> tuple[int, int, int, int]:
     """Elements of each scratch array of `convolve` to `filters` channels a group."""
     n = min(c.length, batch)
     product_size = c.groups * filters * c.pixels * n
     return *c.sizes(batch), product_size * (n > 1 or addend), product_size * (len(c.starts) > 1)
-
-
-def scatter(c: Columns, grad: np.ndarray, weights: Weights, out: np.ndarray,
-            scratch: Sequence[np.ndarray], addend: np.ndarray | None = None) -> None:
-    """Write `out` = the adjoint of filling, of weights (first taps, groups, depth, filters) times grad, + addend.
-
-    Every element of that product is added to the pixel from which filling copies the same element. `out` may lie on
-    the addend.
-    """
-    images, matrices, grads, term = scratch[:4]
-    for s in chunks(len(grad), c.length):
-        n = s.stop - s.start
-        target = c.interleaved(out[s])
-        direct = n == 1 and addend is None
-        pixels = target if direct else images[:target.size].reshape(target.shape)
-        memory = pixels if c.whole else matrices[:c.groups * c.depth * c.width * n]
-        matrix = memory.reshape(c.groups, c.depth, c.width * n)
-        _multiply(c, weights, grad_matrix(c, grad[s], grads), matrix, term)
-        if not c.whole:
-            pixels.fill(0)
-            parts = matrix.reshape(c.shape(n))
-            for into, out_of in c.copies:
-                np.add(pixels[out_of], parts[into], out=pixels[out_of])
-        if not direct:
-            _store(pixels, target, None if addend is None else c.interleaved(addend[s]))
 
 
 def scatter_sizes(c: Columns, batch: int, filters: int, addend: bool = False) -> tuple[int, int, int, int]:
@@ -259,24 +168,3 @@ def scatter_sizes(c: Columns, batch: int, filters: int, addend: bool = False) ->
     if addend:
         images = max(images, c.image_size * n)
     return images, matrix, c.groups * filters * c.pixels * n * (n > 1), product_size * (not c.disjoint)
-
-
-def _multiply(c: Columns, weights: Weights, grad: np.ndarray, matrix: np.ndarray,
-              term: np.ndarray) -> None:
-    """Write matrix = for each tap of the first axis, its weights times grad, added to the tap's block."""
-    if not c.disjoint:
-        matrix.fill(0)
-    for tap in range(len(weights)):
-        block = c.block(matrix, tap)
-        if c.disjoint:
-            np.matmul(weights[tap], grad, out=block)
-        else:
-            one = term[:block.size].reshape(block.shape)
-            np.matmul(weights[tap], grad, out=one)
-            np.add(block, one, out=block)
-
-
-def grad_matrix(c: Columns, grad: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-    """The output gradient of n images as (groups, filters, pixels * n), the image running fastest."""
-    view = np.moveaxis(grad.reshape(len(grad), c.groups, -1, c.pixels), 0, -1)
-    return _interleave(view, scratch).reshape(c.groups, view.shape[1], -1)

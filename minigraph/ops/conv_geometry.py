@@ -1,6 +1,7 @@
 """The sizes of a convolution, and the form that its products take: what its operators share."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -8,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..base import Shape
-from .chunks import chunks
-from .columns import Columns, column_layout
+from . import tiles
+from .columns import Columns
 from .params import REQUIRED, param
+from .tiles import Tile, Window, adjoint_tiles, convolution_tiles, parts
 from .window import LAYOUTS, per_axis
 
 LIGHT_WEIGHT = 20
@@ -44,17 +46,32 @@ class Geometry:
         self.rows = p.kernel[0] > 1 and prod(p.kernel) * self.filters <= LIGHT_WEIGHT * prod(self.out)
         self.turned = self.rows and prod(self.stride) == 1
 
-    def columns(self) -> Columns:
-        """Column matrices of the data."""
-        return column_layout(self.groups, self.channels, self.spatial, self.out, self.p.kernel, self.stride,
-                             self.dilate, self.pad, self.rows, self.itemsize)
+    @property
+    def _window(self) -> Window:
+        return Window(self.groups, self.channels, self.spatial, self.out, self.p.kernel, self.stride, self.dilate,
+                      self.pad, self.rows, self.itemsize)
 
-    def turned_columns(self) -> Columns:
-        """Column matrices of the output gradient, which the turned weight multiplies to the data gradient."""
+    @property
+    def _turned_window(self) -> Window:
+        """The output gradient, which the turned weight multiplies to the data gradient."""
         kernel, dilate = self.p.kernel, self.dilate
         pad = tuple(d * (k - 1) - p for d, k, p in zip(dilate, kernel, self.pad, strict=True))
-        return column_layout(self.groups, self.filters, self.out, self.spatial, kernel, self.stride, dilate,
-                             pad, True, self.itemsize)
+        return Window(self.groups, self.filters, self.out, self.spatial, kernel, self.stride, dilate, pad, True,
+                      self.itemsize)
+
+    def columns(self) -> Columns:
+        """Column matrices of whole images of the data."""
+        return self._window.columns()
+
+    def tiles(self) -> tuple[Tile, ...]:
+        """Tiles of the convolution, and of the gradient by weight."""
+        return convolution_tiles(self._window, self.filters, tiles.TILE_BYTES)
+
+    def adjoint_tiles(self) -> tuple[Tile, ...]:
+        """Tiles of the gradient by data: of a convolution of the output gradient if `turned`."""
+        if self.turned:
+            return convolution_tiles(self._turned_window, self.channels, tiles.TILE_BYTES)
+        return adjoint_tiles(self._window, self.filters, tiles.TILE_BYTES)
 
     @property
     def weight_size(self) -> int:
@@ -64,9 +81,9 @@ class Geometry:
         """Elements of the copy of the weight by taps: all of it, or one tap of the first axis."""
         return self.weight_size // self.p.kernel[0] if lean else self.weight_size
 
-    def rearranged_size(self, c: Columns) -> int:
-        """Elements that copying a tap's weight anew for each chunk moves, read and written, beyond copying it once."""
-        return 2 * self.weight_size * (len(list(chunks(self.batch, c.length))) - 1)
+    def rearranged_size(self, parted: Sequence[Tile]) -> int:
+        """Elements that copying a tap's weight anew for each product moves, read and written, beyond once."""
+        return 2 * self.weight_size * (len(list(parts(parted, self.batch))) - 1)
 
     def weight_by_tap(self, weight: np.ndarray) -> np.ndarray:
         """A view (first taps, groups, filters, channels, other taps); "columns" has one first tap."""
