@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
 from .activation import FOLLOWING, FORWARD, activation_of
 from .chunks import MAX_CHUNK, chunks
+from .elemwise import is_sum
 from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
 from .registry import get_op, register
@@ -153,86 +154,143 @@ def _complete_flat(data: PartialShape, batch: int | None, features: int | None) 
     return (batch, *axes)
 
 
-class _FullyConnectedBackward(Op):
+@dataclass(frozen=True)
+class BackwardParams(FullyConnectedParams):
+    """Parameters of the gradients by data and by weight."""
+
+    addend: bool = param(False, "bool", "whether the gradient is added to another one")
+
+
+@dataclass(frozen=True)
+class BackwardBiasParams:
+    """Parameters of the gradient by bias."""
+
+    addend: bool = param(False, "bool", "whether the gradient is added to another one")
+
+
+class _Backward(Op):
+    """What the gradients share: each may take over the sum with another gradient, which is then its last input."""
+
+    resumes: ClassVar[bool] = False
+    """Whether a sum over the batch goes on from a running one, the last input."""
+
+    def last(self, p: Any) -> tuple[str, ...]:
+        """The name of that input, if there is one."""
+        return ("running",) if self.resumes else ("addend",) if p.addend else ()
+
+    def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
+        return ((len(self.inputs(p)) - 1, 0),) if self.last(p) else ()
+
+    def absorb(self, p: Any, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
+        return (self.name, replace(p, addend=True)) if is_sum(consumer) and not self.last(p) else None
+
+
+class _FullyConnectedBackward(_Backward):
     """What the gradients by data and by weight share; of input 2 only the shape is read."""
 
-    Params = FullyConnectedParams
+    Params = BackwardParams
 
     def infer_shape(self, p, ins, outs):
-        shape = merge_shapes(ins[2], outs[0])
-        return [ins[0], ins[1], shape], [shape]
+        shape = merge_shapes(*ins[2:], outs[0])
+        return [*ins[:2], *[shape] * len(ins[2:])], [shape]
 
     def unread(self, p: Any) -> tuple[int, ...]:
         return (2,)
 
     def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
         weight = ins[1] if self.name == "_fully_connected_backward_data" else outs[0]
-        return Cost(2.0 * ins[0].size * weight.shape[1], ins[0].nbytes + ins[1].nbytes, outs[0].nbytes)
+        read = ins[0].nbytes + ins[1].nbytes + sum(t.nbytes for t in ins[3:])
+        return Cost(2.0 * ins[0].size * weight.shape[1], read, outs[0].nbytes)
 
 
 @register
 class _FullyConnectedBackwardData(_FullyConnectedBackward):
-    """Gradient by data, from (out_grad, weight, data): out_grad W, a chunk at a time."""
+    """Gradient by data, from (out_grad, weight, data[, addend]): out_grad W, a chunk at a time."""
 
     name = "_fully_connected_backward_data"
 
-    def inputs(self, p: Any) -> tuple[str, ...]:
-        return ("out_grad", "weight", "data")
+    def inputs(self, p: BackwardParams) -> tuple[str, ...]:
+        return ("out_grad", "weight", "data", *self.last(p))
 
-    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+    def compute(self, p: BackwardParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         weight = ins[1]
+        term = work.array(self._term(p, ins, outs[0]), outs[0].dtype)
         grad, target = _batches(ins[0], outs[0])
+        addend = ins[3].reshape(target.shape) if p.addend else target
         for s in chunks(len(grad), MAX_CHUNK):
-            np.matmul(_rows(grad[s], p.num_hidden), weight, out=_rows(target[s], weight.shape[1]))
+            rows, out = _rows(grad[s], p.num_hidden), _rows(target[s], weight.shape[1])
+            np.matmul(rows, weight, out=term[:len(rows)] if p.addend else out)
+            if p.addend:
+                np.add(_rows(addend[s], weight.shape[1]), term[:len(rows)], out=out)
 
-    def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        return (Algorithm("chunks", chunk_rows=MAX_CHUNK),)
+    def _term(self, p: BackwardParams, ins: Sequence[Any], out: Any) -> Shape:
+        """Scratch for a chunk's product, where it is added to another gradient."""
+        batch, features = _rows_of(ins[0]), ins[1].shape[1]
+        rows = prod(out.shape) // max(1, features * batch) * min(batch, MAX_CHUNK)
+        return (rows, features) if p.addend else (0,)
+
+    def algorithms(self, p: BackwardParams, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
+        nbytes = Workspace.bytes_for((self._term(p, ins, outs[0]), outs[0].dtype))
+        return (Algorithm("chunks", nbytes, chunk_rows=MAX_CHUNK),)
 
     def sliced(self, p: Any, ins: Types,
                outs: Types) -> Sliced | None:
         return Sliced.every(ins, outs, whole=(1,)) if len(ins[0].shape) > 1 else None
 
+    def samples(self) -> Sequence[Sample]:
+        flat, last = {"num_hidden": 4, "addend": True}, {"num_hidden": 2, "flatten": False, "addend": True}
+        large = (130, 2, 3)
+        return (Sample(flat, ((3, 4), (4, 10), (3, 2, 5), (3, 2, 5)), differentiable=False),
+                Sample(last, ((130, 2, 2), (2, 3), large, large), differentiable=False))
+
 
 @register
 class _FullyConnectedBackwardWeight(_FullyConnectedBackward):
-    """Gradient by weight, from (out_grad, data, weight): out_gradᵀ X, added over chunks in order."""
+    """Gradient by weight, from (out_grad, data, weight[, addend]): out_gradᵀ X, added over chunks in order."""
 
     name = "_fully_connected_backward_weight"
 
-    def inputs(self, p: Any) -> tuple[str, ...]:
-        return ("out_grad", "data", "weight")
+    def inputs(self, p: BackwardParams) -> tuple[str, ...]:
+        return ("out_grad", "data", "weight", *self.last(p))
 
-    resumes: ClassVar[bool] = False
-    """Whether the sum goes on from a running one, the last input."""
-
-    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
-        out, = outs
-        term = work.array(self._term(ins[0], out), out.dtype)
+    def compute(self, p: BackwardParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        sums, terms = self._scratch(p, ins[0], outs[0])
+        total = work.array(sums, outs[0].dtype) if p.addend else outs[0]
+        term = work.array(terms, outs[0].dtype)
         grad, data = _batches(*ins[:2])
         if self.resumes:
-            np.copyto(out, ins[3])
+            np.copyto(total, ins[3])
         else:
-            out.fill(0)
+            total.fill(0)
         for s in chunks(len(data), MAX_CHUNK):
-            left, right = _rows(grad[s], p.num_hidden).T, _rows(data[s], out.shape[1])
+            left, right = _rows(grad[s], p.num_hidden).T, _rows(data[s], total.shape[1])
             if s.start == 0 and not self.resumes:
-                np.matmul(left, right, out=out)
+                np.matmul(left, right, out=total)
             else:
                 np.matmul(left, right, out=term)
-                np.add(out, term, out=out)
+                np.add(total, term, out=total)
+        if p.addend:
+            np.add(ins[3], total, out=outs[0])
 
-    def _term(self, grad: Any, out: Any) -> Shape:
-        """Scratch for a chunk's product, where there is a sum to add it to."""
-        return out.shape if self.resumes or _rows_of(grad) > MAX_CHUNK else (0,)
+    def _scratch(self, p: BackwardParams, grad: Any, out: Any) -> tuple[Shape, Shape]:
+        """Scratch for the sum, where it is added to another gradient, and for a chunk's product, where there is a sum
+        to add it to."""
+        several = self.resumes or _rows_of(grad) > MAX_CHUNK
+        return tuple(out.shape) if p.addend else (0,), tuple(out.shape) if several else (0,)
 
-    def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        nbytes = Workspace.bytes_for((self._term(ins[0], outs[0]), outs[0].dtype))
-        return (Algorithm("chunks", nbytes, chunk_rows=MAX_CHUNK),)
+    def algorithms(self, p: BackwardParams, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
+        arrays = [(shape, outs[0].dtype) for shape in self._scratch(p, ins[0], outs[0])]
+        return (Algorithm("chunks", Workspace.bytes_for(*arrays), chunk_rows=MAX_CHUNK),)
 
-    def sliced(self, p: Any, ins: Types, outs: Types) -> Sliced | None:
-        if len(ins[0].shape) == 1:
+    def sliced(self, p: BackwardParams, ins: Types, outs: Types) -> Sliced | None:
+        if len(ins[0].shape) == 1 or p.addend:      # the addend comes after the sum over the batch
             return None
         return Sliced.sums(ins, outs, "_fully_connected_backward_weight_resume", whole=(2,))
+
+    def samples(self) -> Sequence[Sample]:
+        last = {"num_hidden": 2, "flatten": False, "addend": True}
+        return (Sample({"num_hidden": 4, "addend": True}, ((3, 4), (3, 5), (4, 5), (4, 5)), differentiable=False),
+                Sample(last, ((130, 2, 2), (130, 2, 3), (2, 3), (2, 3)), differentiable=False))
 
 
 @register
@@ -242,54 +300,54 @@ class _FullyConnectedBackwardWeightResume(_FullyConnectedBackwardWeight):
     name = "_fully_connected_backward_weight_resume"
     resumes = True
 
-    def inputs(self, p: Any) -> tuple[str, ...]:
-        return ("out_grad", "data", "weight", "running")
-
-    def infer_shape(self, p, ins, outs):
-        shape = merge_shapes(*ins[2:], outs[0])
-        return [*ins[:2], shape, shape], [shape]
-
-    def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
-        return ((3, 0),)
-
     def samples(self) -> Sequence[Sample]:
         return tuple(Sample({"num_hidden": 3}, ((rows, 3), (rows, 2), (3, 2), (3, 2)), differentiable=False)
                      for rows in (4, 130))
 
 
 @register
-class _FullyConnectedBackwardBias(Op):
-    """Gradient by bias: the sum of out_grad (..., num_hidden) over all axes but the last."""
+class _FullyConnectedBackwardBias(_Backward):
+    """Gradient by bias, from (out_grad[, addend]): the sum of out_grad (..., num_hidden) over all axes but the last."""
 
     name = "_fully_connected_backward_bias"
+    Params = BackwardBiasParams
 
-    def inputs(self, p: Any) -> tuple[str, ...]:
-        return ("out_grad",)
+    def inputs(self, p: BackwardBiasParams) -> tuple[str, ...]:
+        return ("out_grad", *self.last(p))
 
     def infer_shape(self, p, ins, outs):
-        features = merge_shapes(outs[0], None if ins[0] is None else ins[0][-1:])
-        return list(ins), [features]
+        features = merge_shapes(*ins[1:], outs[0], None if ins[0] is None else ins[0][-1:])
+        return [ins[0], *[features] * len(ins[1:])], [features]
 
-    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+    def compute(self, p: BackwardBiasParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         grad, (out,) = np.atleast_2d(ins[0]), outs
+        total = work.array(out.shape, out.dtype) if p.addend else out
         term = work.array(out.shape, out.dtype)
-        self._begin(ins, out)
+        if self.resumes:
+            np.copyto(total, ins[1])
+        else:
+            total.fill(0)
         for s in chunks(len(grad), MAX_CHUNK):
             np.add.reduce(_rows(grad[s], len(out)), axis=0, out=term)
-            np.add(out, term, out=out)
+            np.add(total, term, out=total)
+        if p.addend:
+            np.add(ins[1], total, out=out)
 
-    def _begin(self, ins: Arrays, out: np.ndarray) -> None:
-        out.fill(0)
-
-    def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        nbytes = Workspace.bytes_for((outs[0].shape, outs[0].dtype))
+    def algorithms(self, p: BackwardBiasParams, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
+        nbytes = Workspace.bytes_for(*[(outs[0].shape, outs[0].dtype)] * (1 + p.addend))
         return (Algorithm("chunks", nbytes, chunk_rows=MAX_CHUNK),)
 
-    def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
-        return Cost(float(ins[0].size), ins[0].nbytes, outs[0].nbytes)
+    def cost(self, p: BackwardBiasParams, ins: Types, outs: Types) -> Cost:
+        return Cost(float(ins[0].size), sum(t.nbytes for t in ins), outs[0].nbytes)
 
-    def sliced(self, p: Any, ins: Types, outs: Types) -> Sliced | None:
-        return Sliced.sums(ins, outs, "_fully_connected_backward_bias_resume") if len(ins[0].shape) > 1 else None
+    def sliced(self, p: BackwardBiasParams, ins: Types, outs: Types) -> Sliced | None:
+        if len(ins[0].shape) == 1 or p.addend:
+            return None
+        return Sliced.sums(ins, outs, "_fully_connected_backward_bias_resume")
+
+    def samples(self) -> Sequence[Sample]:
+        return (Sample({"addend": True}, ((130, 3), (3,)), differentiable=False),
+                Sample({"addend": True}, ((2, 2, 3), (3,)), differentiable=False))
 
 
 @register
@@ -297,19 +355,7 @@ class _FullyConnectedBackwardBiasResume(_FullyConnectedBackwardBias):
     """The running sum of a gradient by bias, and that of a further slice."""
 
     name = "_fully_connected_backward_bias_resume"
-
-    def inputs(self, p: Any) -> tuple[str, ...]:
-        return ("out_grad", "running")
-
-    def infer_shape(self, p, ins, outs):
-        features = merge_shapes(ins[1], outs[0], None if ins[0] is None else ins[0][-1:])
-        return [ins[0], features], [features]
-
-    def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
-        return ((1, 0),)
-
-    def _begin(self, ins: Arrays, out: np.ndarray) -> None:
-        np.copyto(out, ins[1])
+    resumes = True
 
     def samples(self) -> Sequence[Sample]:
         return tuple(Sample({}, ((rows, 3), (3,)), differentiable=False) for rows in (4, 130))

@@ -189,6 +189,23 @@ def fully_connected(p: Any, x: Tensor, *weights: Tensor) -> list[Tensor]:
     return [F.linear(x.reshape(len(x), -1) if p.flatten else x, *weights)]
 
 
+@oracle("_fully_connected_backward_data")
+def fully_connected_backward_data(p: Any, grad: Tensor, weight: Tensor, data: Tensor, *addend: Tensor) -> list[Tensor]:
+    return [sum(addend, (grad @ weight).reshape(data.shape))]
+
+
+@oracle("_fully_connected_backward_weight")
+def fully_connected_backward_weight(p: Any, grad: Tensor, data: Tensor, weight: Tensor, *addend: Tensor,
+                                    ) -> list[Tensor]:
+    rows = grad.reshape(-1, len(weight))
+    return [sum(addend, rows.T @ data.reshape(len(rows), -1))]
+
+
+@oracle("_fully_connected_backward_bias")
+def fully_connected_backward_bias(p: Any, grad: Tensor, *addend: Tensor) -> list[Tensor]:
+    return [sum(addend, grad.reshape(-1, grad.shape[-1]).sum(0))]
+
+
 CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
 
 

@@ -123,6 +123,19 @@ def test_a_data_gradient_is_added_to_the_one_that_is_there():
     assert added == [True] and "_accumulate" not in ops(state)
 
 
+def test_gradients_of_a_weight_that_is_used_at_every_step_are_added_where_they_are_computed():
+    weight, bias, state = var("w"), var("b"), var("data")
+    for t in range(4):
+        state = mx.sym.FullyConnected(state, weight, bias, num_hidden=5, name=f"t{t}")
+    found = compiled(loss(state), shapes={"data": (3, 5)})
+    code = found.plan.instructions
+    for kind in ("weight", "bias"):
+        added = [code.params[i].addend for i in range(len(found.plan))
+                 if code.op[i] == f"_fully_connected_backward_{kind}"]
+        assert added == [False, True, True, True]
+    assert "_accumulate" not in ops(found)
+
+
 def test_fusion_can_be_switched_off():
     symbol = loss(relu(norm(conv(var("data"), "c"), "bn")))
     assert "Activation" in ops(compiled(symbol, fuse=False))

@@ -56,7 +56,7 @@ class FullyConnectedKernels(_Dense):
 
 @kernels_for("_fully_connected_backward_data")
 class FullyConnectedBackwardDataKernels(_Dense):
-    """dX = dY W."""
+    """dX = dY W, added to another gradient where there is one."""
 
     def gemm(self, p: Any, ins: Sequence[Any], outs: Sequence[Any]) -> Gemm:
         features, hidden = ins[1].shape[1], p.num_hidden
@@ -65,14 +65,15 @@ class FullyConnectedBackwardDataKernels(_Dense):
 
     def launches(self, p: Any, ins: Operands, outs: Operands, work: int) -> Sequence[Launch]:
         require_float32("_fully_connected_backward_data", (*ins, *outs))
-        return self.gemm(p, ins, outs).launches(
+        return [*(copy(ins[3], outs[0]) if p.addend else ()), *self.gemm(p, ins, outs).launches(
             "fully_connected_backward_data", COMBINE, (pointer(ins[0]), pointer(ins[1])), outs[0].address, work,
-            (int64(p.num_hidden),))
+            (int64(p.num_hidden),), resume=p.addend)]
 
 
 @kernels_for("_fully_connected_backward_weight", "_fully_connected_backward_weight_resume")
 class FullyConnectedBackwardWeightKernels(_Dense):
-    """dW = dYᵀ X, a canonical chunk of the batch a segment, on from a running sum where there is one."""
+    """dW = dYᵀ X, a canonical chunk of the batch a segment, on from a running sum or another gradient where there
+    is one."""
 
     def algorithm(self, p: Any, ins: Types, outs: Types) -> Algorithm:
         return replace(super().algorithm(p, ins, outs), chunk_rows=MAX_CHUNK)
@@ -94,7 +95,7 @@ class FullyConnectedBackwardWeightKernels(_Dense):
 
 @kernels_for("_fully_connected_backward_bias", "_fully_connected_backward_bias_resume")
 class FullyConnectedBackwardBiasKernels(KernelOp):
-    """db = the column sums of dY, on from a running sum where there is one."""
+    """db = the column sums of dY, on from a running sum or another gradient where there is one."""
 
     @staticmethod
     def _channels(grad: Sequence[int]) -> Channels:

@@ -42,6 +42,12 @@ def _chunks_of(grad: Operand) -> list[slice]:
     return [slice(s.start * within, s.stop * within) for s in chunks(batch, MAX_CHUNK)]
 
 
+def _begin(given: Sequence[Operand], out: Operand) -> list[NativeCall]:
+    """What puts a running sum, or another gradient, where it is added to: a copy, unless it lies there."""
+    return [NativeCall("copy_floats", (pointer(g), pointer(out), int64(g.size)))
+            for g in given if g.address != out.address]
+
+
 @native_for("FullyConnected")
 class FullyConnected(_Dense):
     """data weightᵀ + bias."""
@@ -70,14 +76,14 @@ class BackwardData(_Dense):
     def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
               algorithm: str) -> Sequence[NativeCall]:
         hidden, features = ins[1].shape
-        rows = _rows(ins[0].shape, hidden)
-        return [product(Matrix.of(ins[0], rows, hidden), Matrix.of(ins[1], hidden, features),
-                        Matrix.of(outs[0], rows, features))]
+        rows, begin = _rows(ins[0].shape, hidden), _begin(ins[3:], outs[0])
+        return [*begin, product(Matrix.of(ins[0], rows, hidden), Matrix.of(ins[1], hidden, features),
+                                Matrix.of(outs[0], rows, features), add=p.addend)]
 
 
 @native_for("_fully_connected_backward_weight", "_fully_connected_backward_weight_resume")
 class BackwardWeight(_Dense):
-    """out_gradᵀ data, chunk upon chunk, from a running sum on where there is one."""
+    """out_gradᵀ data, chunk upon chunk, from a running sum or another gradient on where there is one."""
 
     def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
               algorithm: str) -> Sequence[NativeCall]:
@@ -85,14 +91,15 @@ class BackwardWeight(_Dense):
         rows = _rows(ins[0].shape, hidden)
         grad, data = Matrix.of(ins[0], rows, hidden), Matrix.of(ins[1], rows, features)
         out = Matrix.of(outs[0], hidden, features)
-        begin = [NativeCall("copy_floats", (pointer(r), pointer(outs[0]), int64(r.size))) for r in ins[3:]]
-        return [*begin, *(product(grad.part(s.start, s.stop).transposed, data.part(s.start, s.stop), out,
-                                  add=s.start > 0 or len(begin) > 0) for s in _chunks_of(ins[0]) or [slice(0, 0)])]
+        return [*_begin(ins[3:], outs[0]),
+                *(product(grad.part(s.start, s.stop).transposed, data.part(s.start, s.stop), out,
+                          add=s.start > 0 or len(ins) > 3) for s in _chunks_of(ins[0]) or [slice(0, 0)])]
 
 
 @native_for("_fully_connected_backward_bias", "_fully_connected_backward_bias_resume")
 class BackwardBias(_Dense):
-    """The sum of out_grad over all axes but the last, from a running sum on where there is one."""
+    """The sum of out_grad over all axes but the last, from a running sum or another gradient on where
+    there is one."""
 
     def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
               algorithm: str) -> Sequence[NativeCall]:

@@ -49,6 +49,10 @@ def test_dense_layers_agree_with_numpy(shape: tuple[int, ...], flatten: bool, hi
     check("_fully_connected_backward_data", params, [grad, weight, data])
     check("_fully_connected_backward_weight", params, [grad, data, weight])
     check("_fully_connected_backward_bias", {}, [grad])
+    more = {**params, "addend": True}
+    check("_fully_connected_backward_data", more, [grad, weight, data, draw(*shape)])
+    check("_fully_connected_backward_weight", more, [grad, data, weight, draw(hidden, features)])
+    check("_fully_connected_backward_bias", {"addend": True}, [grad, draw(hidden)])
 
 
 @pytest.mark.parametrize("name", OPS)
