@@ -71,12 +71,5 @@ def _cell(new: Symbol, state: State | None, weights: list[Symbol], name: str, hi
         one_gate = mx.sym.slice_axis(new, axis=1, begin=0, end=hidden, name=f"{name}_one_gate")
         state = (mx.sym.zeros_like(one_gate, name=f"{name}_begin"),) * 2
     old = mx.sym.FullyConnected(state[0], *weights, num_hidden=4 * hidden, name=f"{name}_h2h")
-    gates = mx.sym.SliceChannel(mx.sym.elemwise_add(new, old, name=f"{name}_gates"), num_outputs=4,
-                                name=f"{name}_slice")
-    enter, forget, leave = (mx.sym.Activation(gates[k], act_type="sigmoid", name=f"{name}_{gate}")
-                            for k, gate in ((0, "i"), (1, "f"), (3, "o")))
-    value = mx.sym.Activation(gates[2], act_type="tanh", name=f"{name}_g")
-    kept = mx.sym.elemwise_mul(forget, state[1], name=f"{name}_kept")
-    memory = mx.sym.elemwise_add(kept, mx.sym.elemwise_mul(enter, value, name=f"{name}_entered"), name=f"{name}_c")
-    shown = mx.sym.Activation(memory, act_type="tanh", name=f"{name}_tanh")
-    return mx.sym.elemwise_mul(leave, shown, name=f"{name}_h"), memory
+    output, memory = mx.sym.lstm_cell(new, old, state[1], name=f"{name}_cell")
+    return output, memory

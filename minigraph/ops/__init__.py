@@ -28,6 +28,7 @@ from . import (
     logical,
     loss,
     lrn,
+    lstm,
     matmul,
     modulo,
     norm,
@@ -65,7 +66,7 @@ from .registry import get_op, names, public_names, register
 FAMILIES = (activated, activation, attention, basic, batch_rows, broadcast, broadcast_more, chain, conv,
             conv_weight, deconv, dense, diagonal, elemwise, entropy, expanding, gamma, gelu, indexing, instance_norm,
             layer_norm, layout,
-            leaky, logical, loss, lrn, matmul, modulo, norm, norm_inference, norm_sliced, norm_train, optimizer,
+            leaky, logical, loss, lrn, lstm, matmul, modulo, norm, norm_inference, norm_sliced, norm_train, optimizer,
             optimizer_more, ordering, pad, pool, prelu, random, reduce, reduce_more, rnn, rounding, scalar, selecting,
             sequence, shape, shape_more, sizes, slicing, softmax, spatial, svm, transcendental, transfer, unary)
 """The modules whose import fills the registry."""

@@ -214,12 +214,7 @@ def _plain_step(kind: str) -> Any:
 
 def _lstm_step(b: Builder, gate: Entry, moved: Entry, states: list[Entry]) -> list[Entry]:
     """c <- f c + i g and h = o tanh(c)."""
-    total = _pair(b, "elemwise_add", gate, moved)
-    parts = b.node("SliceChannel", [total], num_outputs=4, axis=1)
-    i, f, o = (_act(b, "sigmoid", parts[k]) for k in (0, 1, 3))
-    new = _act(b, "tanh", parts[2])
-    cell = _pair(b, "elemwise_add", _pair(b, "elemwise_mul", f, states[1]), _pair(b, "elemwise_mul", i, new))
-    return [_pair(b, "elemwise_mul", o, _act(b, "tanh", cell)), cell]
+    return list(b.node("lstm_cell", [gate, moved, states[1]])[:2])
 
 
 def _gru_step(b: Builder, gate: Entry, moved: Entry, states: list[Entry]) -> list[Entry]:

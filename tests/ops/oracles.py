@@ -206,6 +206,24 @@ def fully_connected_backward_bias(p: Any, grad: Tensor, *addend: Tensor) -> list
     return [sum(addend, grad.reshape(-1, grad.shape[-1]).sum(0))]
 
 
+@oracle("lstm_cell")
+def lstm_cell(p: Any, data_gates: Tensor, state_gates: Tensor, cell: Tensor) -> list[Tensor]:
+    i, f, g, o = (data_gates + state_gates).chunk(4, dim=1)
+    gates = [i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()]
+    new = gates[1] * cell + gates[0] * gates[2]
+    return [gates[3] * new.tanh(), new, torch.cat(gates, 1)]
+
+
+@oracle("_lstm_cell_backward")
+def lstm_cell_backward(p: Any, grad: Tensor, *rest: Tensor) -> list[Tensor]:
+    *arriving, old, cell, gates = rest
+    i, f, g, o = gates.chunk(4, dim=1)
+    through = grad * o * (1 - cell.tanh() ** 2) + sum(arriving)
+    parts = [through * g * i * (1 - i), through * old * f * (1 - f), through * i * (1 - g * g),
+             grad * cell.tanh() * o * (1 - o)]
+    return [torch.cat(parts, 1), through * f]
+
+
 CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
 
 
