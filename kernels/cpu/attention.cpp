@@ -54,11 +54,20 @@ void multiply_pairs(const Tile &t, const Matrix &left, const Matrix &right, int6
     multiply_alone({t.rows, t.keys, depth, left, right.transposed(), out, t.stride, nullptr, false});
 }
 
-float largest_of(const Vec &v) {
-    float held[LANES], found = NOTHING;
+// All lanes joined by `join`, halves first.
+template <class Join> INLINE float joined(const Vec &v, const Join &join) {
+    float held[LANES];
     v.store(held);
-    for (int i = 0; i < LANES; i++) found = held[i] <= found ? found : held[i];
-    return found;
+#pragma GCC unroll 4
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) held[i] = join(held[i], held[i + half]);
+    return held[0];
+}
+float largest_of(const Vec &v) {
+    return joined(v, [](float a, float b) { return b <= a ? a : b; });
+}
+float sum_of(const Vec &v) {
+    return joined(v, [](float a, float b) { return a + b; });
 }
 
 void fill(float *row, int64_t first, int64_t end, float value) {
@@ -94,7 +103,7 @@ float exponentials(const Tile &t, int64_t row, float *scores, float &sum) {
         sums += found;
     });
     fill(scores, seen, t.stride, 0.0f);
-    sum = static_cast<float>(total(sums));
+    sum = sum_of(sums);
     return top;
 }
 
@@ -113,11 +122,13 @@ void scaled_dot_product_attention_forward(const ForwardArgs &a) {
         const int64_t row = s.heads * s.width;
         multiply_alone({t.rows, s.width, t.keys, {scores, t.stride, 1}, t.key_rows(a.value, s.width), out, row, nullptr,
                         false});
-        for (int64_t i = 0; i < t.rows; i++)
+        for (int64_t i = 0; i < t.rows; i++) {
+            const Vec share = Vec::of(1.0f / sums[i]);
             each_vector(s.width, [&](auto access, int64_t j) {
                 float *at = out + i * row + j;
-                access.store(at, access.load(at) * Vec::of(1.0f / sums[i]));
+                access.store(at, access.load(at) * share);
             });
+        }
     });
 }
 
@@ -147,7 +158,7 @@ void slope_of_row(const Tile &t, int64_t row, float lse, float mean, float *scor
 float dot_of(const float *a, const float *b, int64_t count) {
     Vec sums = Vec::zero();
     each_vector(count, [&](auto access, int64_t j) { sums += access.load(a + j) * access.load(b + j); });
-    return static_cast<float>(total(sums));
+    return sum_of(sums);
 }
 
 // Rows of keys of one image and head += leftᵀ right, where right are rows of queries.

@@ -5,8 +5,8 @@
 // runs the panels. Both copies lie on the stack and stay in the caches. 2 FLOPs for each of rows * columns * depth.
 #include "gemm.h"
 
+#include "lanes.h"
 #include "pool.h"
-#include "vector.h"
 
 namespace {
 
@@ -97,26 +97,38 @@ void copy_tiles(const Matrix &a, const Tiles &tiles, int64_t first, int64_t end,
 }
 
 // -- the register tile -----------------------------------------------------------------------------------------------
-// Where a tile reads and writes: terms of b lie `b_row` apart.
+// Where a tile reads and writes: terms of b lie `b_row` apart, and of the last vector of columns `lanes` are in the
+// product.
 struct Tile {
     const float *a, *b;
     int64_t b_row, depth;
     float *out;
     int64_t out_row;
-    const float *bias;
-    bool add;
+    const float *start;
+    int64_t start_row, lanes;
+
+    INLINE Vec load(const float *from, bool last) const {
+        return last && lanes < LANES ? Part{lanes}.load(from) : Vec::load(from);
+    }
+    INLINE void store(float *to, const Vec &v, bool last) const {
+        if (last && lanes < LANES)
+            Part{lanes}.store(to, v);
+        else
+            v.store(to);
+    }
 };
 
-// out (ROWS, VECS vectors) = start + a b, where start is out itself, the bias, or zero. ROW and TERM are the distances
-// in a.
-template <int ROWS, int VECS, int64_t ROW, int64_t TERM> void run_tile(const Tile &t) {
+// out (ROWS, VECS vectors) = a b + start, where start is out itself, the bias (whose rows are 0 apart), or null for
+// zero. ROW and TERM are the distances in a. What out holds is fetched while the terms are added up.
+template <int ROWS, int VECS, int64_t ROW, int64_t TERM> void run_tile(const Tile &given) {
+    const Tile t = given;  // which no store can change
     const float *a = t.a, *b = t.b;
     Vec sums[ROWS][VECS];
     for (int r = 0; r < ROWS; r++)
-        for (int v = 0; v < VECS; v++)
-            sums[r][v] = t.add    ? Vec::load(t.out + r * t.out_row + v * LANES)
-                         : t.bias ? Vec::load(t.bias + v * LANES)
-                                  : Vec::zero();
+        for (int v = 0; v < VECS; v++) {
+            sums[r][v] = Vec::zero();
+            __builtin_prefetch(t.out + r * t.out_row + v * LANES, 1);
+        }
     for (int64_t k = 0; k < t.depth; k++, a += TERM, b += t.b_row) {
         Vec panel[VECS];
         for (int v = 0; v < VECS; v++) panel[v] = Vec::load(b + v * LANES);
@@ -125,7 +137,11 @@ template <int ROWS, int VECS, int64_t ROW, int64_t TERM> void run_tile(const Til
             for (int v = 0; v < VECS; v++) sums[r][v].add_product(panel[v], a[r * ROW]);
     }
     for (int r = 0; r < ROWS; r++)
-        for (int v = 0; v < VECS; v++) sums[r][v].store(t.out + r * t.out_row + v * LANES);
+        for (int v = 0; v < VECS; v++) {
+            float *out = t.out + r * t.out_row + v * LANES;
+            if (t.start) sums[r][v] += t.load(t.start + r * t.start_row + v * LANES, v == VECS - 1);
+            t.store(out, sums[r][v], v == VECS - 1);
+        }
 }
 
 // The function for a tile of so many rows, for VECS vectors of columns.
@@ -142,17 +158,6 @@ template <int VECS> RunTile tile_of(int64_t rows, bool by_rows) {
 // One tile by one panel. A panel of which at most the first vector counts is half the work where panels are two.
 void run_panel(const Tile &t, int64_t rows, int64_t columns, bool by_rows) {
     (columns > LANES ? tile_of<PANEL_VECS> : tile_of<1>)(rows, by_rows)(t);
-}
-
-// A panel whose last vector is not full goes through a full one on the stack.
-void run_narrow_panel(const Tile &t, int64_t rows, int64_t columns, bool by_rows) {
-    float out[TILE_ROWS * PANEL] = {}, bias[PANEL] = {};
-    for (int64_t j = 0; t.bias && j < columns; j++) bias[j] = t.bias[j];
-    for (int64_t r = 0; t.add && r < rows; r++)
-        for (int64_t j = 0; j < columns; j++) out[r * PANEL + j] = t.out[r * t.out_row + j];
-    run_panel({t.a, t.b, t.b_row, t.depth, out, PANEL, t.bias ? bias : nullptr, t.add}, rows, columns, by_rows);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t j = 0; j < columns; j++) t.out[r * t.out_row + j] = out[r * PANEL + j];
 }
 
 // -- blocks ----------------------------------------------------------------------------------------------------------
@@ -180,11 +185,14 @@ void multiply_block(const Product &p) {
             for (int64_t t = first; t < end; t++)
                 for (int64_t j = 0; j < p.columns; j += PANEL) {
                     const int64_t columns = smaller(PANEL, p.columns - j);
+                    float *out = p.out + tiles.start(t) * p.out_row + j;
+                    const bool adds = p.add || k > 0;
                     const Tile tile{copied + (t - first) * TILE_FLOATS,
                                     lies(j) ? p.b.data + k * p.b.row + j : packed + j * depth,
-                                    lies(j) ? p.b.row : PANEL, depth, p.out + tiles.start(t) * p.out_row + j, p.out_row,
-                                    p.bias && k == 0 ? p.bias + j : nullptr, p.add || k > 0};
-                    (columns % LANES == 0 ? run_panel : run_narrow_panel)(tile, tiles.rows(t), columns, by_rows);
+                                    lies(j) ? p.b.row : PANEL, depth, out, p.out_row,
+                                    adds ? out : p.bias ? p.bias + j : nullptr, adds ? p.out_row : 0,
+                                    (columns - 1) % LANES + 1};
+                    run_panel(tile, tiles.rows(t), columns, by_rows);
                 }
         }
         k += depth;
