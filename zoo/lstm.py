@@ -46,13 +46,15 @@ def sym_gen(num_classes: int = 10000, **settings: Any) -> Callable[[int], tuple[
 
 
 def _layer(body: Symbol, name: str, hidden: int, seq_len: int) -> Symbol:
-    """Outputs (N, seq_len, hidden) of a layer; the inputs of all its steps are multiplied at once."""
-    weights = {part: [mx.sym.Variable(f"{name}_{part}_{kind}") for kind in ("weight", "bias")]
-               for part in ("i2h", "h2h")}
-    new = mx.sym.FullyConnected(body, *weights["i2h"], num_hidden=4 * hidden, flatten=False, name=f"{name}_i2h")
+    """Outputs (N, seq_len, hidden) of a layer; the inputs of all its steps are multiplied at once, and both biases are
+    added there, since a gate only sees their sum."""
+    (weight, bias), (state_weight, state_bias) = (
+        [mx.sym.Variable(f"{name}_{part}_{kind}") for kind in ("weight", "bias")] for part in ("i2h", "h2h"))
+    both = mx.sym.elemwise_add(bias, state_bias, name=f"{name}_bias")
+    new = mx.sym.FullyConnected(body, weight, both, num_hidden=4 * hidden, flatten=False, name=f"{name}_i2h")
     state, rows = None, []
     for t, step in enumerate(_steps(new, seq_len, f"{name}_steps")):
-        state = _cell(step, state, weights["h2h"], f"{name}_t{t}", hidden)
+        state = _cell(step, state, state_weight, f"{name}_t{t}", hidden)
         rows.append(mx.sym.expand_dims(state[0], axis=1, name=f"{name}_row_t{t}"))
     return mx.sym.Concat(*rows, dim=1, name=f"{name}_rows")
 
@@ -64,12 +66,12 @@ def _steps(body: Symbol, seq_len: int, name: str) -> list[Symbol]:
     return list(mx.sym.SliceChannel(body, num_outputs=seq_len, axis=1, squeeze_axis=True, name=name))
 
 
-def _cell(new: Symbol, state: State | None, weights: list[Symbol], name: str, hidden: int) -> State:
+def _cell(new: Symbol, state: State | None, weight: Symbol, name: str, hidden: int) -> State:
     """One step, from its input's share in the gates: the new output and memory. None is the state before the first,
     zeros."""
     if state is None:
         one_gate = mx.sym.slice_axis(new, axis=1, begin=0, end=hidden, name=f"{name}_one_gate")
         state = (mx.sym.zeros_like(one_gate, name=f"{name}_begin"),) * 2
-    old = mx.sym.FullyConnected(state[0], *weights, num_hidden=4 * hidden, name=f"{name}_h2h")
+    old = mx.sym.FullyConnected(state[0], weight, num_hidden=4 * hidden, no_bias=True, name=f"{name}_h2h")
     output, memory = mx.sym.lstm_cell(new, old, state[1], name=f"{name}_cell")
     return output, memory

@@ -184,15 +184,18 @@ def _stacked(b: Builder, steps: Sequence[Entry]) -> Entry:
 
 def _unroll(b: Builder, p: RnnParams, data: Entry, weights: Sequence[Entry], states: list[Entry],
             backwards: bool) -> list[list[Entry]]:
-    """The states after each step, in the order of the steps; all steps' inputs are multiplied at once."""
-    input_weight, state_weight, input_bias, state_bias = weights
-    rows = GATES[p.mode] * p.state_size
-    gates = _parts(b, only(b.node("FullyConnected", [data, input_weight, input_bias], num_hidden=rows, no_bias=False,
+    """The states after each step, in the order of the steps; all steps' inputs are multiplied at once. Where gates only
+    see the sum of both biases, it is added there."""
+    input_weight, state_weight, *biases = weights
+    rows, together = GATES[p.mode] * p.state_size, p.mode != "gru"
+    if together:
+        biases = [_pair(b, "elemwise_add", *biases)]
+    gates = _parts(b, only(b.node("FullyConnected", [data, input_weight, biases[0]], num_hidden=rows, no_bias=False,
                                   flatten=False)))
     steps = []
     for gate in gates[::-1] if backwards else gates:
-        moved = only(b.node("FullyConnected", [states[0], state_weight, state_bias], num_hidden=rows, no_bias=False,
-                            flatten=True))
+        moved = only(b.node("FullyConnected", [states[0], state_weight, *biases[1:]], num_hidden=rows,
+                            no_bias=together, flatten=True))
         states = _STEPS[p.mode](b, gate, moved, states)
         steps.append(states)
     return steps
