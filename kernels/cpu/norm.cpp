@@ -3,7 +3,9 @@
 // Contract: outputs may lie on inputs as ops/norm*.py says; padding lanes stay zero. A pass over the tensor reads each
 // operand once and writes each output once: the training form takes two passes, moments and normalisation, and backward
 // two, sums and data gradient. Moments are taken in blocks that stay in the first cache, in float32 about each block's
-// own mean; blocks are joined in float64 about the first one's mean, and segments in float64 in ascending order.
+// own mean; blocks are joined in float64 about the first one's mean, segments to chunks and chunks to the batch in
+// float64 in ascending order, from running totals of earlier rows on where there are any: so a batch in slices that end
+// where chunks do has the bits of the whole.
 #include <cmath>
 #include <type_traits>
 
@@ -100,18 +102,73 @@ void batchnorm_moments(const MomentsArgs &a) {
     });
 }
 
-// The sum over segments of value(segment's row of doubles, its number of pixels), chunk by chunk.
-template <class Value> double over_segments(const Channels &c, const double *rows, int64_t terms, const Value &value) {
+// Pixels of a canonical chunk.
+INLINE int64_t chunk_count(const Channels &c, int64_t chunk) {
+    return least(c.chunk, c.images - chunk * c.chunk) * c.pixels;
+}
+
+// The sum over a chunk's segments of value(segment's row of doubles, its number of pixels).
+template <class Value>
+INLINE double over_chunk(const Channels &c, const double *rows, int64_t terms, int64_t chunk, const Value &value) {
     double sum = 0;
-    for (int64_t chunk = 0, number = 0; chunk < c.chunks(); chunk++) {
-        double part = 0;
-        for (int64_t i = 0; i < c.chunk_segments(); i++, number++) {
-            const int64_t count = segment_of(c, number).count();
-            if (count > 0) part += value(rows + number * terms * c.padded(), static_cast<double>(count));
-        }
-        sum += part;
+    for (int64_t i = 0; i < c.chunk_segments(); i++) {
+        const int64_t number = chunk * c.chunk_segments() + i, count = segment_of(c, number).count();
+        if (count > 0) sum += value(rows + number * terms * c.padded(), static_cast<double>(count));
     }
     return sum;
+}
+
+// Calls work(channel) for each channel.
+template <class Work> void for_channels(int64_t channels, const Work &work) {
+    parallel((channels + 63) / 64, [&](int64_t task) {
+        for (int64_t i = task * 64; i < least(channels, task * 64 + 64); i++) work(i);
+    });
+}
+
+struct CombineArgs {
+    const double *segments;
+    const double *running;  // what to go on from, which may be `totals`; or null
+    double *totals;         // two rows of channels
+    Channels c;
+    int64_t before;         // pixels a channel that `running` is of
+};
+
+// Means, and sums of squared deviations from them: a chunk's from its segments, then chunk by chunk by Chan, Golub and
+// LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+void batchnorm_combine_moments(const CombineArgs &a) {
+    const int64_t padded = a.c.padded(), channels = a.c.channels;
+    for_channels(channels, [&](int64_t i) {
+        double total = a.running ? a.running[i] : 0.0, squares = a.running ? a.running[channels + i] : 0.0;
+        double before = static_cast<double>(a.before);
+        for (int64_t chunk = 0; chunk < a.c.chunks(); chunk++) {
+            const double count = static_cast<double>(chunk_count(a.c, chunk));
+            if (count <= 0) continue;
+            const double mean = over_chunk(a.c, a.segments + i, MOMENTS, chunk, [&](const double *at, double pixels) {
+                return pixels * at[0] + at[padded]; }) / count;
+            const double own = over_chunk(a.c, a.segments + i, MOMENTS, chunk, [&](const double *at, double pixels) {
+                const double step = at[0] - mean;
+                return at[2 * padded] + step * (pixels * step + 2.0 * at[padded]); });
+            const double apart = mean - total, share = count / (before + count);
+            total += apart * share;
+            squares += (own < 0 ? 0.0 : own) + apart * apart * (before * share);
+            before += count;
+        }
+        a.totals[i] = total, a.totals[channels + i] = squares;
+    });
+}
+
+// Two sums, chunk by chunk.
+void batchnorm_combine_sums(const CombineArgs &a) {
+    const int64_t padded = a.c.padded(), channels = a.c.channels;
+    for_channels(channels, [&](int64_t i) {
+        for (int64_t row = 0; row < PRODUCTS; row++) {
+            double sum = a.running ? a.running[row * channels + i] : 0.0;
+            for (int64_t chunk = 0; chunk < a.c.chunks(); chunk++)
+                sum += over_chunk(a.c, a.segments + i, PRODUCTS, chunk, [&](const double *at, double) {
+                    return at[row * padded]; });
+            a.totals[row * channels + i] = sum;
+        }
+    });
 }
 
 // What a channel's values are scaled and shifted by, less its rounded mean.
@@ -127,24 +184,16 @@ INLINE Line line_of(const float *gamma, const float *beta, const float *var, con
 struct StatisticsArgs {
     const double *moments;
     float *mean, *var, *rest;
-    Channels c;
+    int64_t channels, count;  // count: pixels a channel, at least one
 };
 
 void batchnorm_statistics(const StatisticsArgs &a) {
-    const int64_t padded = a.c.padded();
-    const double count = a.c.count() > 0 ? static_cast<double>(a.c.count()) : 1.0;
-    parallel((a.c.channels + 63) / 64, [&](int64_t task) {
-        for (int64_t i = task * 64; i < least(a.c.channels, task * 64 + 64); i++) {
-            const double mean = over_segments(a.c, a.moments + i, MOMENTS, [&](const double *at, double pixels) {
-                return pixels * at[0] + at[padded]; }) / count;
-            const double squares = over_segments(a.c, a.moments + i, MOMENTS, [&](const double *at, double pixels) {
-                const double step = at[0] - mean;
-                return at[2 * padded] + step * (pixels * step + 2.0 * at[padded]); });
-            a.mean[i] = static_cast<float>(mean);
-            a.var[i] = static_cast<float>(squares > 0 ? squares / count : squares != squares ? squares : 0.0);
-            a.rest[i] = static_cast<float>(mean - a.mean[i]);
-        }
-    });
+    for (int64_t i = 0; i < a.channels; i++) {
+        const double mean = a.moments[i];
+        a.mean[i] = static_cast<float>(mean);
+        a.var[i] = static_cast<float>(a.moments[a.channels + i] / static_cast<double>(a.count));
+        a.rest[i] = static_cast<float>(mean - a.mean[i]);
+    }
 }
 
 struct LineArgs {
@@ -268,48 +317,45 @@ void batchnorm_sums(const SumsArgs &a) {
 struct SlopesArgs {
     const double *sums;
     const float *gamma, *var;
-    float *gamma_grad, *beta_grad;
+    float *gamma_grad, *beta_grad;  // null when not wanted
     float *slopes;  // factors of data less the mean, and what is added, each padded() long; null when not wanted
-    Channels c;
+    int64_t channels, count;  // count: pixels a channel, at least one
     double eps;
 };
 
 // The gradients of gamma and beta, and what makes the data gradient of them.
 void batchnorm_slopes(const SlopesArgs &a) {
-    const int64_t padded = a.c.padded();
-    const double count = a.c.count() > 0 ? static_cast<double>(a.c.count()) : 1.0;
+    const int64_t padded = (a.channels + LANES - 1) / LANES * LANES;
+    const double count = static_cast<double>(a.count);
     if (a.slopes) std::memset(a.slopes, 0, static_cast<size_t>(2 * padded) * sizeof(float));
-    parallel((a.c.channels + 63) / 64, [&](int64_t task) {
-        for (int64_t i = task * 64; i < least(a.c.channels, task * 64 + 64); i++) {
-            const double sum = over_segments(a.c, a.sums + i, PRODUCTS, [](const double *at, double) { return *at; });
-            const double products = over_segments(a.c, a.sums + i, PRODUCTS,
-                                                  [&](const double *at, double) { return at[padded]; });
-            const double inverse = 1.0 / std::sqrt(a.var[i] + a.eps), scale = (a.gamma ? a.gamma[i] : 1.0) * inverse;
+    for (int64_t i = 0; i < a.channels; i++) {
+        const double sum = a.sums[i], products = a.sums[a.channels + i];
+        const double inverse = 1.0 / std::sqrt(a.var[i] + a.eps), scale = (a.gamma ? a.gamma[i] : 1.0) * inverse;
+        if (a.gamma_grad) {
             a.gamma_grad[i] = static_cast<float>(products * inverse), a.beta_grad[i] = static_cast<float>(sum);
-            if (!a.slopes) continue;
+        }
+        if (a.slopes) {
             a.slopes[i] = static_cast<float>(-scale * inverse * inverse * products / count);
             a.slopes[padded + i] = static_cast<float>(-scale * sum / count);
         }
-    });
+    }
 }
 
 struct TotalsArgs {
     const double *sums;
     float *totals, *zeros;
-    Channels c;
+    int64_t channels;
 };
 
 // The first sums of the channels alone, and as many zeros.
 void batchnorm_totals(const TotalsArgs &a) {
-    for (int64_t i = 0; i < a.c.channels; i++) {
-        const auto first = [](const double *at, double) { return *at; };
-        a.totals[i] = static_cast<float>(over_segments(a.c, a.sums + i, PRODUCTS, first)), a.zeros[i] = 0;
-    }
+    for (int64_t i = 0; i < a.channels; i++) a.totals[i] = static_cast<float>(a.sums[i]), a.zeros[i] = 0;
 }
 
 struct GradientArgs {
     const float *grad, *data, *out, *line, *slopes;
     float *data_grad;
+    float *sloped;  // where grad times slope goes, or null
     Channels c;
     int64_t act;
 };
@@ -324,9 +370,11 @@ void batchnorm_gradient(const GradientArgs &a) {
                 const Vec factor = at.constant(a.slopes, unit), constant = at.constant(a.slopes + padded, unit);
                 all_vectors(at, s, unit, [&](auto access, int64_t i) {
                     const Vec x = access.load(a.data + i);
+                    const Vec g = slope(act, access, a.grad, a.out, x, i, mean, scale, shift);
                     Vec y = constant;
                     y.add_product(x - mean, factor);
-                    y.add_product(slope(act, access, a.grad, a.out, x, i, mean, scale, shift), scale);
+                    y.add_product(g, scale);
+                    if (a.sloped) access.store(a.sloped + i, g);
                     access.store(a.data_grad + i, y);
                 });
             }
@@ -351,6 +399,8 @@ void batchnorm_moving(const MovingArgs &a) {
 }  // namespace
 
 KERNEL(batchnorm_moments, MomentsArgs)
+KERNEL(batchnorm_combine_moments, CombineArgs)
+KERNEL(batchnorm_combine_sums, CombineArgs)
 KERNEL(batchnorm_statistics, StatisticsArgs)
 KERNEL(batchnorm_line, LineArgs)
 KERNEL(batchnorm_normalise, NormaliseArgs)

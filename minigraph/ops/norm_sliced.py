@@ -25,7 +25,9 @@ from .registry import get_op, register
 Types = Sequence[TensorType]
 Shapes = tuple[list[PartialShape], list[PartialShape]]
 Dtypes = tuple["list[np.dtype | None]", "list[np.dtype | None]"]
-_DOUBLE, _DOUBLES = np.dtype(np.float64), ("running", "moments", "sums")
+_DOUBLE = np.dtype(np.float64)
+DOUBLES = ("running", "moments", "sums")
+"""Names of the inputs that are totals, float64."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,10 @@ class StagedParams(NormaliseParams):
 
 
 def _given_or_double(names: Sequence[str], given: list[np.dtype | None], like: np.dtype | None) -> list[Any]:
-    return [t or (_DOUBLE if name in _DOUBLES else like) for name, t in zip(names, given, strict=True)]
+    return [t or (_DOUBLE if name in DOUBLES else like) for name, t in zip(names, given, strict=True)]
 
 
-class _Summing(Op):
+class Summing(Op):
     """Base of the stages that add a slice to a running sum. They must not run again: that takes the whole batch."""
 
     recompute = "never"
@@ -98,7 +100,7 @@ class _Summing(Op):
 
 
 @register
-class BatchNormMoments(_Summing):
+class BatchNormMoments(Summing):
     """Mean, and sum of squared deviations, a channel."""
 
     name, resume = "_batchnorm_moments", "_batchnorm_moments_resume"
@@ -211,7 +213,7 @@ def _gradient_samples(*more: Shape) -> list[Sample]:
 
 
 @register
-class BatchNormBackwardSums(_Summing):
+class BatchNormBackwardSums(Summing):
     """Sums of grad and of grad (data - mean) a channel, where grad is out_grad times the activation's slope."""
 
     name, resume = "_batchnorm_backward_sums", "_batchnorm_backward_sums_resume"

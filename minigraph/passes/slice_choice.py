@@ -162,6 +162,8 @@ class _Choice:
             inputs = tuple(new[e] for e in graph.inputs[i])
             if op is not None and chosen[i]:
                 made = op.stages(b, params, inputs)
+                for entry, new_entry in zip(entries, made, strict=True):
+                    b.graph.layout[new_entry] = graph.layout[entry]
             else:
                 made = b.graph.append(op, params, name, inputs, [graph.described(e) for e in entries], graph.phase[i])
             if i in graph.variable_class:
@@ -171,15 +173,16 @@ class _Choice:
         return b.graph
 
     def _stages_keep_bits(self, i: int) -> bool:
-        """Whether the stages of a node that read the batch have its numeric class."""
+        """Whether all stages of a node have its numeric class, in its layouts."""
         op, b = self.graph.op[i], GraphBuilder(Graph())
         assert op is not None
-        ins, _ = self._types(i)
-        op.stages(b, self.graph.params[i], [b.variable(f"in{k}", t.shape, t.dtype, "input") for k, t in enumerate(ins)])
-        probe = _Choice(b.graph, Slicing(self.slicing.slices), self.fastest)
-        wanted = self._algorithm(i).numeric_class
-        return all(probe._algorithm(k).numeric_class == wanted
-                   for k, form in enumerate(probe.forms) if form is not None)
+        ins, outs = self._types(i)
+        entries = [b.variable(f"in{k}", t.shape, t.dtype, "input") for k, t in enumerate(ins)]
+        made = op.stages(b, self.graph.params[i], entries)
+        for entry, t in (*zip(entries, ins, strict=True), *zip(made, outs, strict=True)):
+            b.graph.layout[entry] = t.layout
+        probe, wanted = _Choice(b.graph, Slicing(self.slicing.slices), self.fastest), self._algorithm(i).numeric_class
+        return all(probe._algorithm(k).numeric_class == wanted for k, op in enumerate(b.graph.op) if op is not None)
 
 
 def _pairs(ins: Types, outs: Types, form: Sliced) -> tuple[tuple[TensorType, bool], ...]:

@@ -88,17 +88,22 @@ def form_of(case: Case) -> Sliced | None:
 
 def in_slices(case: Case, form: Sliced, length: int, execute: Execute = execute) -> list[np.ndarray]:
     """The outputs put together from slices, as the pass `slice batch` has them run."""
-    p, arrays = given(case)
+    return run_slices(case[0], *given(case), form, length, execute)
+
+
+def run_slices(name: str, p: Any, arrays: list[np.ndarray], form: Sliced, length: int,
+               execute: Execute = execute) -> list[np.ndarray]:
+    """The same with typed parameters and inputs that are given."""
     batch = arrays[form.ins.index(True)].shape[0]
     parts: list[list[np.ndarray]] = [[] for _ in form.outs]
     for first, rows in row_ranges(batch, length):
-        op = get_op(form.resume if first and form.resume else case[0])
+        op = get_op(form.resume if first and form.resume else name)
         ins = [a[first:first + rows] if cut else a for a, cut in zip(arrays, form.ins, strict=True)]
         outs = [TensorType(shape_of_rows(t.shape, rows) if cut else t.shape, t.dtype)
-                for t, cut in zip(infer(get_op(case[0]), p, arrays), form.outs, strict=True)]
+                for t, cut in zip(infer(get_op(name), p, arrays), form.outs, strict=True)]
         if first and form.resume:
             ins += [part[-1] for part, cut in zip(parts, form.outs, strict=True) if not cut]
-        own = get_op(case[0]).slice_params(p, first, batch, outs)
+        own = get_op(name).slice_params(p, first, batch, outs)
         for part, out in zip(parts, execute(op, own, ins), strict=True):
             part.append(out)
     return [np.concatenate(part) if cut else part[-1] for part, cut in zip(parts, form.outs, strict=True)]

@@ -70,6 +70,10 @@ class NativeOp:
         """The layouts of inputs and outputs in which kernels take these tensors, best first; none for NumPy alone."""
         raise NotImplementedError
 
+    def takes(self, p: Any, ins: Types, outs: Types) -> bool:
+        """Whether kernels take tensors of these dtypes."""
+        return is_float32(*ins, *outs)
+
     def fuses(self, p: Any) -> bool:
         """Whether kernels take the form of the op that does what two did."""
         return True
@@ -118,7 +122,7 @@ def layouts(op: Op, params: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
     """Accepted combinations of operand layouts, best first; plain ones always, for NumPy computes those."""
     plain = Layouts.plain(len(ins), len(outs), NUMPY_SLOWDOWN)
     native = native_op(op.name)
-    own = tuple(native.layouts(params, ins, outs)) if native is not None and is_float32(*ins, *outs) else ()
+    own = tuple(native.layouts(params, ins, outs)) if native is not None and native.takes(params, ins, outs) else ()
     return own if any(offer.ins == plain.ins and offer.outs == plain.outs for offer in own) else (*own, plain)
 
 
@@ -126,7 +130,7 @@ def algorithms(op: Op, params: Any, ins: Types, outs: Types) -> Sequence[Algorit
     """The ways to compute an op in the layouts that its types have, fastest first."""
     native = native_op(op.name)
     own: Sequence[Algorithm] = ()
-    if native is not None and is_float32(*ins, *outs):
+    if native is not None and native.takes(params, ins, outs):
         unread = op.unread(params)
         if any(_matches(offer, ins, outs, unread) for offer in native.layouts(params, ins, outs)):
             own = native.algorithms(params, ins, outs)

@@ -46,6 +46,11 @@ class ChannelShape:
         return -(-self.images // self.chunk) * of_chunk
 
     @property
+    def count(self) -> int:
+        """Pixels of a channel."""
+        return self.images * self.pixels
+
+    @property
     def padded(self) -> int:
         """Channels, up to whole blocks."""
         return blocks(self.channels) * LANES

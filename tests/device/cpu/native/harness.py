@@ -23,6 +23,7 @@ import_families()
 GUARD = 64
 """Floats on either side of an operand, which no kernel may touch: a kernel may not even write back what it read."""
 GUARD_VALUE = np.float32(-77.25)
+FLOAT = np.dtype(np.float32)
 
 
 def the_library() -> Library:
@@ -65,11 +66,12 @@ def to_plain(stored: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 class Guarded:
     """An operand's memory between guards."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, count: int, dtype: np.dtype = FLOAT) -> None:
+        size = count * dtype.itemsize // 4
         raw = np.full(size + 3 * GUARD, GUARD_VALUE, np.float32)
         start = (-raw.ctypes.data % (4 * GUARD)) // 4 + GUARD
         self._raw, self._start, self._size = raw, start, size
-        self.array = raw[start:start + size]
+        self.array = raw[start:start + size].view(dtype)
         self.array.view(np.uint8).fill(0xFF)
 
     def check(self) -> None:
@@ -89,13 +91,13 @@ def run(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], layo
     assert chosen in native.layouts(p, *types), f"{name} does not take {chosen}"
     ins, outs = ([TensorType(t.shape, t.dtype, layout) for t, layout in zip(side, names, strict=True)]
                  for side, names in zip(types, (chosen.ins, chosen.outs), strict=True))
-    memory = [Guarded(padded_size(t.shape, t.layout)) for t in ins]
+    memory = [Guarded(padded_size(t.shape, t.layout), t.dtype) for t in ins]
     for i, (held, a, t) in enumerate(zip(memory, arrays, ins, strict=True)):
         if i not in op.unread(p):
             held.array[:] = (to_blocked(a) if t.layout == BLOCKED else a).reshape(-1)
     before = [held.array.tobytes() for held in memory]
     shared = {j: i for i, j in (*share, *op.mutates(p))}
-    results = [memory[shared[j]] if j in shared else Guarded(padded_size(t.shape, t.layout))
+    results = [memory[shared[j]] if j in shared else Guarded(padded_size(t.shape, t.layout), t.dtype)
                for j, t in enumerate(outs)]
     algorithm = call.algorithms(op, p, ins, outs)[0]
     work = Guarded(-(-algorithm.workspace_bytes // 4))
