@@ -316,7 +316,7 @@ def test_scratch_of_a_convolution_is_planned_reported_on_its_own_line_and_does_n
         assert all(found.buffers.buffer_class[b] == "workspace" for b in scratch)
         assert all(found.buffers.offset[b] + align(found.buffers.bytes[b]) <= found.arenas[1].bytes for b in scratch)
         figures = report(found)
-        assert figures.by_class["workspace"] == align(largest[batch])
+        assert 0 < figures.by_class["workspace"] <= align(largest[batch])    # what is live at the peak
         assert re.search(r"^  workspace +\d", figures.text(), re.MULTILINE)
     assert largest[1] == largest[4]
     columns_bytes = 64 * 9 * 1024 * 2048 * 4
