@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,16 @@ from tests.memory.test_policies import convolutional
 from tests.training import assert_same, batches, everything, mlp, prepared
 
 SHAPE = (4, 3, 8, 8)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_numpy() -> Iterator[None]:
+    """Operators are computed in NumPy, where a test can make one fail."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINIGRAPH_CPU_KERNELS", "numpy")
+        yield
+
+
 WAYS = {"plain": {}, "sublinear": {}, "host": {"memory": "vdnn_all", "host_budget": "1GiB"},
         "file": {"memory": "vdnn_all"}}
 
