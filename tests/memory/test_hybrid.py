@@ -1,0 +1,106 @@
+"""Values kept, swapped or computed again by what they cost: right to the bit, within the target, on any graph."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import minigraph as mx
+from minigraph.device.cpu import Delay
+from minigraph.memory.policies import POLICIES, Candidate, Problem, Strategy
+from minigraph.memory.policies.hybrid import Ground, Play, played
+from minigraph.memory.schedule import DROP, IN, OUT, Schedule, from_order
+from tests.memory.problems import problem_of
+from tests.memory.test_policies import chain, convolutional, trained
+from tests.random_graphs import base_seed, random_case, results
+
+SEEDS = [base_seed() + k for k in range(18)]
+SLOW = 2e-4
+"""The longest sleep before an instruction, in seconds: many times an operator on these small tensors."""
+
+
+@dataclass
+class Tight:
+    """A policy that plays one target between the lowest and the plain peak, with a share of dear values."""
+
+    depth: float
+    share: float
+    steps: tuple[tuple[str, int], ...] = ()
+    counted_bytes: int = -1
+
+    def __call__(self, problem: Problem) -> list[Candidate]:
+        """The candidate, whatever it costs; plain where the play came to no end."""
+        ground = Ground(problem)
+        lowest = min(ground.targets(1), default=ground.peak_bytes)
+        target = int(ground.peak_bytes - self.depth * (ground.peak_bytes - lowest))
+        found = Play(ground, target, ground.dear(self.share)).run() or from_order(problem.order)
+        taken = problem.quick(found)
+        self.steps, self.counted_bytes = found.steps, taken.peak_bytes
+        return [Candidate(found, taken.peak_bytes, taken.seconds, taken.host_bytes)]
+
+
+@pytest.fixture
+def tight(monkeypatch: pytest.MonkeyPatch):
+    """Registers a Tight policy under the name `tight`, and returns it."""
+    def register(depth: float, share: float) -> Tight:
+        policy = Tight(depth, share)
+        monkeypatch.setitem(POLICIES, "tight", Strategy(policy, "lowest"))
+        return policy
+    return register
+
+
+def kinds(schedule: Schedule) -> dict[str, int]:
+    """How often each kind of step occurs."""
+    return {kind: sum(k == kind for k, _ in schedule.steps) for kind in (DROP, OUT, IN)}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_play_with_delayed_copies_and_poison_gives_the_bits_of_plain(seed: int, tight) -> None:
+    policy = tight([0.3, 0.7, 1.0][seed % 3], [0.0, 1.0, 1e6][seed // 3 % 3])
+    case = random_case(seed)
+    reference = results(case, case.symbol.simple_bind(mx.cpu(), grad_req=case.requests, **case.shapes), seed)
+    executor = case.symbol.simple_bind(mx.cpu(), grad_req=case.requests, memory="tight", host_budget="1GiB",
+                                       poison=True, **case.shapes)
+    planned = executor.plan.figures
+    assert policy.counted_bytes == planned.lower_bound_bytes
+    executor.group.device.delay = Delay(seed, *[(SLOW, 0, 0), (0, SLOW, 0), (0, 0, SLOW)][seed % 3])
+    found = results(case, executor, seed)
+    assert not [name for name in reference if found[name] != reference[name]]
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+@pytest.mark.parametrize("share", [0.0, 1.0, 1e6])
+def test_a_network_with_batch_statistics_and_dropout_trains_as_plain(slices: int, share: float, tight) -> None:
+    plain, _ = trained(convolutional())
+    policy = tight(1.0, share)
+    found, executor = trained(convolutional(), memory="tight", host_budget="1GiB", poison=True, slices=slices)
+    assert found == plain
+    counted = kinds(Schedule(policy.steps))
+    assert counted[DROP] > 0 and (counted[IN] > 0) == (share > 0), counted
+
+
+def test_plays_are_within_their_targets_on_a_chain() -> None:
+    problem = problem_of(chain(16), {"data": (512, 512)}, host_budget="1GiB")
+    ground = Ground(problem)
+    for share, least in ((0.0, 2), (1.0, 4)):
+        found = [(target, Play(ground, target, ground.dear(share)).run()) for target in ground.targets(4)]
+        reached = [problem.quick(play).peak_bytes <= target for target, play in found if play is not None]
+        assert all(reached) and len(reached) >= least, "a play is given up only where much would run again and again"
+
+
+def test_dear_values_are_the_costly_ones_and_as_many_as_the_link_can_take() -> None:
+    problem = problem_of(convolutional(), {"data": (64, 3, 32, 32)}, host_budget="1GiB", machine="P100")
+    ground = Ground(problem)
+    none, some, every = (ground.dear(share) for share in (0.0, 1.0, 1e6))
+    assert not none and none < some < every == ground.alone
+    seconds = sum(problem.seconds[node] for node in problem.forward)
+    assert sum(problem.size_bytes[e] for e in some) <= seconds * problem.machine.copy_out
+    rate = {e: ground.again[e] / problem.size_bytes[e] for e in every}
+    assert min(rate[e] for e in some) >= np.median([rate[e] for e in every - some])
+
+
+def test_without_host_memory_nothing_is_swapped() -> None:
+    problem = problem_of(convolutional(), {"data": (64, 3, 32, 32)})
+    found = list(played(problem))
+    assert found and all(kinds(schedule)[OUT] == kinds(schedule)[IN] == 0 for schedule in found)
