@@ -24,13 +24,13 @@ from .problem import Problem
 
 WORK = 24_000
 """Nodes that plays may go through; the number of plays is this over the nodes of a graph, within the next two."""
-FEWEST_PLAYS, MOST_PLAYS = 3, 20
+FEWEST_PLAYS, MOST_PLAYS = 4, 20
 LINK_SHARES = (1.0, 0.7, 1.3)
 """Bytes of dear values over those that the link could copy out during forward."""
 TARGETS = 6
 """Sizes of the device, in geometric steps from the plain peak to what no choice goes below."""
-OF_MEMORY = 0.97
-"""Share of the machine's own memory that is one more target; the rest is for what packing loses."""
+OF_MEMORY = (0.97, 0.9)
+"""Shares of the machine's own memory that are the first targets; the rest is for what packing loses."""
 LEAST_SHARE = 1 / 65_536
 """Share of the peak below which a value is too small to be worth a decision."""
 MARGIN = 0.01
@@ -57,8 +57,7 @@ def played(problem: Problem) -> Iterator[Schedule]:
     ground = Ground(problem)
     shares = LINK_SHARES if problem.host_budget_bytes else (0.0,)
     plays = min(max(WORK // len(problem.order), FEWEST_PLAYS), MOST_PLAYS)
-    targets = ground.targets(plays // len(shares))
-    for target, share in [(target, share) for target in targets for share in shares][:plays]:
+    for target, share in [(target, share) for share in shares for target in ground.targets()][:plays]:
         found = Play(ground, target, ground.dear(share)).run()
         if found is not None:
             yield found
@@ -126,15 +125,14 @@ class Ground:
             found.add(entry)
         return frozenset(found)
 
-    def targets(self, count: int) -> list[int]:
-        """At most so many sizes below the plain peak: of the machine's memory first, then steps downwards."""
+    def targets(self) -> list[int]:
+        """Sizes below the plain peak: of the machine's memory first, then steps from the lowest upwards."""
         lowest = self._lowest()
-        most = min(max(count, 1), TARGETS)
-        own = int(OF_MEMORY * self.problem.machine.memory_bytes)
-        found = [own] if lowest < own < self.peak_bytes else []
+        own = [int(share * self.problem.machine.memory_bytes) for share in OF_MEMORY]
         ratio = lowest / max(self.peak_bytes, 1)
-        found += [int(self.peak_bytes * ratio ** (k / most)) for k in range(most, 0, -1)]
-        return list(dict.fromkeys(target for target in found if target < self.peak_bytes))[:most]
+        found = [target for target in own if target > lowest]
+        found += [int(self.peak_bytes * ratio ** (k / TARGETS)) for k in range(TARGETS, 0, -1)]
+        return list(dict.fromkeys(target for target in found if target < self.peak_bytes))
 
     def _lowest(self) -> int:
         """The most that lives at a step when every managed value is away that the step does not use."""

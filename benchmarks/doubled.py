@@ -1,0 +1,110 @@
+"""`auto` at twice the batches of the best published systems: how much of the speed of unlimited memory is left.
+
+    python -m benchmarks.doubled [--only TEXT] [--plan] [--markdown FILE]
+
+Networks, machine and sizes are those of `benchmarks.published`; times are modelled. Efficiency is the time of the plain
+order in unlimited memory over that of the fastest candidate whose peak is within the capacity, with slices and without.
+`--plan` also packs and verifies the plan of that candidate, and gives its bytes.
+"""
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from minigraph.memory.machine import get_machine
+from minigraph.memory.policies import POLICIES, Candidate
+from minigraph.passes.apply_schedule import backward_start
+
+from .published.search import Setting, Step
+from .published.tables import GIB, HOST_BYTES, NETWORKS
+
+GB = 10**9
+MACHINE = "P100"
+CAPACITIES = {"usable": 14_750 * GIB // 1000, "memory": get_machine(MACHINE).memory_bytes}
+"""What Capuchin's own plain rows fill of its card (as in `benchmarks.published`), and all that the card has."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, the batch that was published, whose it is, and how many times that is asked for."""
+
+    network: str
+    published: int
+    system: str
+    times: int = 2
+
+    @property
+    def batch(self) -> int:
+        """The batch asked for."""
+        return self.times * self.published
+
+
+CASES = (Case("ResNet-50", 1014, "Capuchin"), Case("ResNet-152", 798, "Capuchin"),
+         Case("InceptionV3", 716, "Capuchin"), Case("InceptionV4", 468, "Capuchin"),
+         Case("VGG16", 228, "TensorFlow, plain", 10), Case("ResNet-50", 832, "TFLMS"),
+         Case("3D U-Net 192^3", 1, "TFLMS"))
+HEAD = ("| network | batch | published | capacity GB | without slices: peak GB, efficiency | with slices | "
+        "planned GB | CPU s |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
+
+
+def measure(case: Case, with_plan: bool) -> Iterator[str]:
+    """A line of the table for each capacity."""
+    build, auto, start = NETWORKS[case.network].build(), POLICIES["auto"], time.process_time()
+    setting = Setting(MACHINE, HOST_BYTES)
+    step = Step(build, case.batch, setting)
+    whole = step.candidates("auto")
+    everything = auto.further(step.problem, whole, auto.moves_homes)
+    seconds = time.process_time() - start
+    for name, capacity in CAPACITIES.items():
+        best = [_fastest(found, capacity) for found in (whole, everything)]
+        planned = "-"
+        if with_plan and best[1] is not None:
+            planned = f"{_planned_bytes(Step(build, case.batch, setting), best[1]) / GB:.2f}"
+        cells = " | ".join(_cell(step, candidate) for candidate in best)
+        yield (f"| {case.network} | {case.batch} | {case.times} x {case.published} ({case.system}) | "
+               f"{capacity / GB:.2f} ({name}) | {cells} | {planned} | {seconds:.0f} |")
+
+
+def _fastest(found: Sequence[Candidate], capacity: int) -> Candidate | None:
+    return min((c for c in found if c.peak_bytes <= capacity), key=lambda c: c.seconds, default=None)
+
+
+def _cell(step: Step, candidate: Candidate | None) -> str:
+    if candidate is None:
+        return "does not fit"
+    return f"{candidate.peak_bytes / GB:.2f}, {step.plain_seconds / candidate.seconds:.1%}"
+
+
+def _planned_bytes(step: Step, candidate: Candidate) -> int:
+    """Bytes of the packed and verified plan of a candidate, which may be of a graph in slices."""
+    if candidate.graph is not None:
+        step.state.graph = candidate.graph
+        step.state.backward_start = backward_start(candidate.graph)
+    return step.planned_bytes(candidate)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, and write what was asked for."""
+    parser = argparse.ArgumentParser(prog="doubled", description="auto at twice the published batches.")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose network, batch or system has it")
+    parser.add_argument("--plan", action="store_true", help="pack and verify the plans, too")
+    parser.add_argument("--markdown", metavar="FILE", help="write the table to a file")
+    given = parser.parse_args(argv)
+    chosen = [c for c in CASES if given.only in f"{c.network} {c.batch} {c.system}"]
+    lines = [HEAD]
+    print(HEAD, flush=True)
+    for case in chosen:
+        for line in measure(case, given.plan):
+            lines.append(line)
+            print(line, flush=True)
+            if given.markdown:
+                Path(given.markdown).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
