@@ -10,7 +10,7 @@ import pytest
 import minigraph as mx
 from minigraph.device.cpu import Delay
 from minigraph.memory.policies import POLICIES, Candidate, Problem, Strategy
-from minigraph.memory.policies.hybrid import Ground, Play, played
+from minigraph.memory.policies.hybrid import Ground, Play, lowest, played
 from minigraph.memory.schedule import DROP, IN, OUT, from_order
 from tests.memory.problems import problem_of
 from tests.memory.test_policies import chain, convolutional, trained
@@ -35,7 +35,7 @@ class Tight:
         ground = Ground(problem)
         lowest = min(ground.targets(), default=ground.peak_bytes)
         target = int(ground.peak_bytes - self.depth * (ground.peak_bytes - lowest))
-        found = Play(ground, target, ground.dear(self.share)).run() or from_order(problem.order)
+        found = Play(ground, target, ground.dear(self.share), self.share > 1).run() or from_order(problem.order)
         taken = problem.quick(found)
         self.steps, self.counted_bytes = found.steps, taken.peak_bytes
         return [Candidate(found, taken.peak_bytes, taken.seconds, taken.host_bytes)]
@@ -105,3 +105,10 @@ def test_without_host_memory_nothing_is_swapped() -> None:
     problem = problem_of(convolutional(), {"data": (64, 3, 32, 32)})
     found = list(played(problem))
     assert found and all(kinds(schedule.steps)[OUT] == kinds(schedule.steps)[IN] == 0 for schedule in found)
+
+
+def test_auto_takes_no_more_than_any_other_policy_at_least() -> None:
+    problem = problem_of(convolutional(), {"data": (64, 3, 32, 32)}, host_budget="1GiB", machine="V100")
+    least = {name: min(c.peak_bytes for c in POLICIES[name].candidates(problem)) for name in POLICIES}
+    assert least["auto"] == min(least.values()), least
+    assert min(problem.quick(schedule).peak_bytes for schedule in lowest(problem)) >= least["auto"]

@@ -9,7 +9,7 @@ from ...base import Entry
 from ..schedule import Schedule, from_order
 from .checkpoints import drop_before, nested, spaced
 from .cuts import Cut, find_cuts
-from .hybrid import played
+from .hybrid import lowest, played
 from .problem import Candidate, Problem, judge
 from .search import candidates
 from .swapping import absences, with_swaps
@@ -40,7 +40,8 @@ def auto(problem: Problem) -> list[Candidate]:
     """The plain order; cheap values dropped; checkpoints over a part or all of forward, in one to three levels; what a
     search finds; and each value kept, swapped or computed again by what it costs."""
     searched = candidates(problem) if len(problem.order) < COARSE_FROM else ()
-    return judge(problem, [from_order(problem.order), *_schedules(problem), *searched, *played(problem)])
+    return judge(problem, [from_order(problem.order), *_schedules(problem), *searched, *played(problem),
+                           *lowest(problem)])
 
 
 def _schedules(problem: Problem) -> Iterator[Schedule]:

@@ -21,12 +21,15 @@ from ...base import Entry
 from ..schedule import DROP, IN, OUT, RUN, Schedule, from_order, replayed, root_of
 from .lineage import Lineages
 from .problem import Problem
+from .superneurons import memory_centric, speed_centric, tensor_cache
+from .swapping import carry
 
 WORK = 24_000
 """Nodes that plays may go through; the number of plays is this over the nodes of a graph, within the next two."""
 FEWEST_PLAYS, MOST_PLAYS = 4, 20
-LINK_SHARES = (1.0, 0.7, 1.3)
-"""Bytes of dear values over those that the link could copy out during forward."""
+LINK_SHARES = (1.0, float("inf"), 0.7)
+"""Bytes of dear values over those that the link could copy out during forward; with all that may be, no copy is
+passed over for making a value again, and the least memory is reached."""
 TARGETS = 6
 """Sizes of the device, in geometric steps from the plain peak to what no choice goes below."""
 OF_MEMORY = (0.97, 0.9)
@@ -58,9 +61,21 @@ def played(problem: Problem) -> Iterator[Schedule]:
     shares = LINK_SHARES if problem.host_budget_bytes else (0.0,)
     plays = min(max(WORK // len(problem.order), FEWEST_PLAYS), MOST_PLAYS)
     for target, share in [(target, share) for share in shares for target in ground.targets()][:plays]:
-        found = Play(ground, target, ground.dear(share)).run()
+        found = Play(ground, target, ground.dear(share), share == float("inf")).run()
         if found is not None:
             yield found
+
+
+def lowest(problem: Problem) -> Iterator[Schedule]:
+    """What takes least memory at any price: values away that are not in use, and values made again in segments,
+    for each reader or once (SuperNeurons' tensor cache in its smallest size, over its recomputations)."""
+    if not problem.backward_start < len(problem.order) <= WORK:
+        return
+    for base in dict.fromkeys((from_order(problem.order), speed_centric(problem), memory_centric(problem))):
+        yield base
+        if problem.host_budget_bytes:
+            cache = tensor_cache(problem, base)
+            yield from (carry(base, cache.play(size)) for size in cache.capacities(1))
 
 
 class Ground:
@@ -149,12 +164,13 @@ class Ground:
 
 
 class Play:
-    """One step, played with both links for a target."""
+    """One step, played with both links for a target. With `by_copy` a value with a copy in host memory always comes
+    back by it, as to make it again would take room for what it is made from."""
 
-    def __init__(self, ground: Ground, target_bytes: int, dear: frozenset[Entry]) -> None:
+    def __init__(self, ground: Ground, target_bytes: int, dear: frozenset[Entry], by_copy: bool = False) -> None:
         self.ground, self.problem, self.target = ground, ground.problem, target_bytes
         self.size, self.seconds, self.reads = self.problem.size_bytes, self.problem.seconds, self.problem.reads
-        self.dear = dear
+        self.dear, self.by_copy = dear, by_copy
         self.uses = self._uses()
         self.steps: list[tuple[str, int]] = []
         self.clock = self.link_out = self.link_in = 0.0
@@ -373,16 +389,18 @@ class Play:
             entry = stack[-1]
             node = self.problem.graph.node_of[entry]
             sources = [e for e in self.reads[node] if e in self.gone]
-            open_ = [e for e in sources if e not in cost and (len(cost) < LONGEST_WAY or e not in self.copied)]
-            if entry not in cost and open_:
-                stack += open_
+            far = self.by_copy or len(cost) >= LONGEST_WAY
+            further = [e for e in sources if e not in cost and not (far and e in self.copied)]
+            if entry not in cost and further and not (self.by_copy and entry in self.copied):
+                stack += further
                 continue
             stack.pop()
             if entry in cost:
                 continue
             again = self.seconds[node] + sum(cost.get(e, backlog + self.problem.copy_in_seconds(e)) for e in sources)
             copied = backlog + self.problem.copy_in_seconds(entry) if entry in self.copied else float("inf")
-            cost[entry], runs[entry] = min(again, copied), again < copied
+            runs[entry] = again < copied and not (self.by_copy and entry in self.copied)
+            cost[entry] = again if runs[entry] else copied
         return runs
 
     def _make_again(self, nodes: Sequence[int], locked: set[Entry], crossing: int) -> None:
