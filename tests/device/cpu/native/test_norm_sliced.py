@@ -106,12 +106,23 @@ def test_an_empty_batch_in_stages_has_no_mean_and_no_variance() -> None:
     assert not found[1].any() and not found[2].any()
 
 
-def test_a_slice_that_ends_inside_a_chunk_is_seen_in_the_bits() -> None:
-    """Were the chunks no part of the definition, the test above could not fail."""
-    shape, axis, length = SHAPES[0]
-    backward = backward_arrays({"axis": axis}, shape, axis)
-    ins = [backward[1], *np.ones((2, shape[axis]), np.float32)]
-    whole = as_it_is("_batchnorm_train", parsed(get_op("_batchnorm_train"), {}), ins, False)
-    cut = stages("_batchnorm_train", {}, ins, by_slices(length - 3, in_place=False), False)
-    assert any(a.tobytes() != b.tobytes() for a, b in zip(cut, whole, strict=True))
-    np.testing.assert_allclose(cut[0], whole[0], rtol=1e-5, atol=1e-5)
+def test_a_slice_that_ends_inside_a_chunk_is_seen_in_the_sums() -> None:
+    """Were chunks no part of the definition, the bits above could not differ."""
+    data = (1 + np.random.default_rng(0).standard_normal(SHAPES[1][0])).astype(np.float32)
+    p = parsed(get_op("_batchnorm_moments"), {})
+    whole, = as_it_is("_batchnorm_moments", p, [data], False)
+    found = {length: by_slices(length, in_place=True)("_batchnorm_moments", p, [data], False)[0]
+             for length in (SHAPES[1][2], SHAPES[1][2] - 3)}
+    np.testing.assert_allclose(found[SHAPES[1][2] - 3], whole, rtol=1e-6)
+    assert [np.array_equal(each, whole) for each in found.values()] == [True, False]
+
+
+def test_running_moments_are_weighted_by_the_rows_they_are_of() -> None:
+    data = np.random.default_rng(0).standard_normal(SHAPES[1][0]).astype(np.float32)
+    op = get_op("_batchnorm_moments_resume")
+    before, = as_it_is("_batchnorm_moments", parsed(get_op("_batchnorm_moments"), {}), [data[:32]], False)
+    right, wrong = (run(op.name, {"rows_before": rows}, [data[32:], before])[0] for rows in (32, 16))
+    exact = data.astype(np.float64)
+    np.testing.assert_allclose(right[0], exact.mean(axis=(0, 2, 3)), rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(right[1], exact.var(axis=(0, 2, 3)) * exact[:, 0].size, rtol=1e-6)
+    assert not np.allclose(wrong[0], right[0], rtol=1e-5)
