@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from ....ops.random import keep_threshold
+from ....base import Algorithm
+from ....ops.random import block_rows, keep_threshold
 from .call import NativeCall, NativeOp, Operand, Types, float32, int64, native_for, pointer
 from .layout import Layouts
 
@@ -15,6 +17,9 @@ class Dropout(NativeOp):
 
     def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
         return () if p.axes else (Layouts.plain(2, 1),)
+
+    def algorithms(self, p: Any, ins: Types, outs: Types) -> Sequence[Algorithm]:
+        return [replace(each, chunk_rows=block_rows(ins[0].shape)) for each in super().algorithms(p, ins, outs)]
 
     def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
               algorithm: str) -> Sequence[NativeCall]:

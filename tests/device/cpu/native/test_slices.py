@@ -1,4 +1,4 @@
-"""Operators by the kernels, on slices of the batch: cut at multiples of their chunks, they have the bits of the whole."""
+"""Operators by the kernels, on slices of the batch cut where their chunks end, have the bits of the whole."""
 from __future__ import annotations
 
 from typing import Any
