@@ -202,7 +202,7 @@ def merged(profiles: Iterable[Profile]) -> Profile:
     devices = []
     for each in profiles:
         devices.append(each.device)
-        together.update({(m.op, m.params, m.types): m for m in each.measured})
+        together.update({(m.op, m.params, m.types, m.algorithm): m for m in each.measured})
     if len(set(devices)) != 1:
         raise ValueError(f"profiles of one device can be merged, got {sorted(set(devices))}")
     return Profile(devices[0], list(together.values()))
@@ -210,14 +210,14 @@ def merged(profiles: Iterable[Profile]) -> Profile:
 
 def _key(plan: Plan, i: int) -> tuple:
     code = plan.instructions
-    return code.op[i], code.params[i], tuple(operand_types(plan, i)), len(code.reads[i])
+    return code.op[i], code.params[i], tuple(operand_types(plan, i)), code.algorithm[i], len(code.reads[i])
 
 
 def _median(plan: Plan, key: tuple, values: list[float]) -> Measured:
-    name, params, types, reads = key
+    name, params, types, algorithm, reads = key
     cost = get_op(name).cost(params, list(types[:reads]), list(types[reads:]))
-    return Measured(name, spelled(params), spelled_types(types), cost.flops, cost.read_bytes + cost.written_bytes,
-                    statistics.median(values))
+    return Measured(name, spelled(params), spelled_types(types), algorithm, cost.flops,
+                    cost.read_bytes + cost.written_bytes, statistics.median(values))
 
 
 def _seconds(program: Any, device: Any, name: str) -> float:

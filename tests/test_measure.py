@@ -30,7 +30,7 @@ def test_a_profile_has_a_time_for_each_different_operator_of_the_plan() -> None:
 def test_simulation_by_a_plans_own_profile_is_the_sum_of_its_times() -> None:
     made = plan(network(), SHAPES, optimizer())
     profile = measure.profile_ops(made, rounds=1)
-    doubled = Profile("cpu", [Measured(m.op, m.params, m.types, m.flops, m.moved_bytes, 2 * m.seconds)
+    doubled = Profile("cpu", [Measured(m.op, m.params, m.types, m.algorithm, m.flops, m.moved_bytes, 2 * m.seconds)
                               for m in profile.measured])
     once, twice = (simulate(made, MACHINES["cpu"], profile=each).seconds for each in (profile, doubled))
     assert twice == pytest.approx(2 * once)
@@ -45,8 +45,8 @@ def test_swapping_plans_are_profiled_by_their_computations() -> None:
 
 
 def test_merged_profiles_have_the_operators_of_all() -> None:
-    one, two = (Measured("op", "1", (), 1.0, 1.0, seconds) for seconds in (1.0, 2.0))
-    other = Measured("other", "1", (), 1.0, 1.0, 3.0)
+    one, two = (Measured("op", "1", (), "default", 1.0, 1.0, seconds) for seconds in (1.0, 2.0))
+    other = Measured("other", "1", (), "default", 1.0, 1.0, 3.0)
     assert measure.merged([Profile("cpu", [one, other]), Profile("cpu", [two])]).measured == (two, other)
     with pytest.raises(ValueError, match="one device"):
         measure.merged([Profile("cpu", []), Profile("cuda", [])])

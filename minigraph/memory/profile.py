@@ -1,8 +1,9 @@
 """Measured times of operators, which take the place of a machine model's in planning and in simulation.
 
-A profile is a file: the same file gives the same plan. Times are kept by operator, parameters, and shapes and dtypes of
-what it reads and writes. What was not measured is interpolated: the machine's roofline says what it would take, and the
-nearest measurements of the same operator say by how much the roofline is wrong there.
+A profile is a file: the same file gives the same plan. Times are kept by operator, parameters, algorithm, and shapes,
+dtypes and layouts of what it reads and writes: a kernel and NumPy are measured apart, and so are layouts. What was not
+measured is interpolated: the machine's roofline says what it would take, and the nearest measurements of the same
+operator say by how much the roofline is wrong there.
 """
 from __future__ import annotations
 
@@ -17,21 +18,25 @@ from ..base import Cost, MXNetError, TensorType
 from ..formats.atomic import write_atomically
 from .machine import Machine
 
-FORMAT, FORMAT_VERSION = "minigraph-profile", 1
+FORMAT, FORMAT_VERSION = "minigraph-profile", 2
 _NEIGHBOURS = 2
 """Measurements that an interpolation goes by, the nearer weighing more."""
-_OTHER_PARAMS, _OTHER_RANKS = 4.0, 100.0
-"""Distances that other parameters, and another number of operands or dimensions, add; a doubled dimension is log 2."""
+_OTHER_PARAMS, _OTHER_RANKS, _OTHER_WAY = 4.0, 100.0, 1e4
+"""Distances that other parameters, another number of operands or dimensions, and another algorithm or other layouts
+add; a doubled dimension is log 2."""
+Types = tuple[tuple[str, tuple[int, ...], str], ...]
+"""(dtype, shape, layout) of each operand."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The median time of one operator: `types` are those of what it reads and then of what it writes, as (dtype,
-    shape); `flops` and `moved_bytes` its declared cost."""
+    """The median time of one operator by an algorithm: `types` are those of what it reads and then of what it writes;
+    `flops` and `moved_bytes` its declared cost."""
 
     op: str
     params: str
-    types: tuple[tuple[str, tuple[int, ...]], ...]
+    types: Types
+    algorithm: str
     flops: float
     moved_bytes: float
     seconds: float
@@ -43,7 +48,7 @@ class Profile:
     def __init__(self, device: str, measured: Sequence[Measured]) -> None:
         self.device = device
         self.measured = tuple(measured)
-        self._exact = {(m.op, m.params, m.types): m.seconds for m in self.measured}
+        self._exact = {(m.op, m.params, m.types, m.algorithm): m.seconds for m in self.measured}
         self._by_op: dict[str, list[Measured]] = {}
         for m in self.measured:
             self._by_op.setdefault(m.op, []).append(m)
@@ -52,20 +57,21 @@ class Profile:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Profile) and (self.device, self.measured) == (other.device, other.measured)
 
-    def seconds(self, op: str, params: Any, types: Sequence[TensorType], cost: Cost, machine: Machine) -> float:
+    def seconds(self, op: str, params: Any, types: Sequence[TensorType], algorithm: str, cost: Cost,
+                machine: Machine) -> float:
         """The time of an operator: as measured, else interpolated, else by the machine's roofline alone."""
-        key = (op, spelled(params), spelled_types(types))
+        key = (op, spelled(params), spelled_types(types), algorithm)
         found = self._exact.get(key)
         if found is None:
             found = self._known.get((*key, machine))
         if found is None:
             modelled = machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes)
-            found = self._known[(*key, machine)] = modelled * self._ratio(op, key[1], key[2], machine)
+            found = self._known[(*key, machine)] = modelled * self._ratio(*key, machine)
         return found
 
-    def _ratio(self, op: str, params: str, types: tuple, machine: Machine) -> float:
+    def _ratio(self, op: str, params: str, types: Types, algorithm: str, machine: Machine) -> float:
         """Measured over modelled time of the nearest measurements of the operator: 1 without any."""
-        distances = [(_distance(m, params, types), k) for k, m in enumerate(self._by_op.get(op, ()))]
+        distances = [(_distance(m, params, types, algorithm), k) for k, m in enumerate(self._by_op.get(op, ()))]
         if not distances:
             return 1.0
         nearest = sorted(distances)[:_NEIGHBOURS]
@@ -79,7 +85,7 @@ class Profile:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the profile as JSON."""
-        rows = [[m.op, m.params, m.types, m.flops, m.moved_bytes, m.seconds] for m in self.measured]
+        rows = [[m.op, m.params, m.types, m.algorithm, m.flops, m.moved_bytes, m.seconds] for m in self.measured]
         lines = ",\n".join(json.dumps(row) for row in rows)
         head = f'{{"format": "{FORMAT}", "version": {FORMAT_VERSION}, "device": {json.dumps(self.device)}'
         write_atomically(path, f'{head}, "measured": [\n{lines}\n]}}\n'.encode())
@@ -107,28 +113,30 @@ def spelled(params: Any) -> str:
     return repr(params)
 
 
-def spelled_types(types: Sequence[TensorType]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def spelled_types(types: Sequence[TensorType]) -> Types:
     """Types as a profile names them."""
-    return tuple((str(kind.dtype), tuple(kind.shape)) for kind in types)
+    return tuple((str(kind.dtype), tuple(kind.shape), kind.layout) for kind in types)
 
 
 def _measured(row: list[Any]) -> Measured:
-    op, params, types, flops, moved_bytes, seconds = row
+    op, params, types, algorithm, flops, moved_bytes, seconds = row
     if not seconds > 0.0:
         raise ValueError(f"{op} took {seconds} seconds")
-    return Measured(str(op), str(params), tuple((str(dtype), tuple(map(int, shape))) for dtype, shape in types),
-                    float(flops), float(moved_bytes), float(seconds))
+    kinds = tuple((str(dtype), tuple(map(int, shape)), str(layout)) for dtype, shape, layout in types)
+    return Measured(str(op), str(params), kinds, str(algorithm), float(flops), float(moved_bytes), float(seconds))
 
 
-def _distance(m: Measured, params: str, types: tuple) -> float:
+def _distance(m: Measured, params: str, types: Types, algorithm: str) -> float:
     """How far a measurement is: the logarithms of the dimensions' ratios, summed over all operands."""
     total = 0.0 if m.params == params else _OTHER_PARAMS
-    if [len(shape) for _, shape in m.types] != [len(shape) for _, shape in types]:
+    if (m.algorithm, *(layout for *_, layout in m.types)) != (algorithm, *(layout for *_, layout in types)):
+        total += _OTHER_WAY
+    if [len(shape) for _, shape, _ in m.types] != [len(shape) for _, shape, _ in types]:
         return total + _OTHER_RANKS + abs(math.log(_elements(m.types) / _elements(types)))
-    for (_, theirs), (_, ours) in zip(m.types, types, strict=True):
+    for (_, theirs, _), (_, ours, _) in zip(m.types, types, strict=True):
         total += sum(abs(math.log(max(a, 1) / max(b, 1))) for a, b in zip(theirs, ours, strict=True))
     return total
 
 
-def _elements(types: tuple) -> int:
-    return max(1, sum(math.prod(shape) for _, shape in types))
+def _elements(types: Types) -> int:
+    return max(1, sum(math.prod(shape) for _, shape, _ in types))

@@ -87,7 +87,6 @@ def make_problem(state: Compilation) -> Problem:
     order = running(graph)
     state.backward_start = backward_start(graph)
     profile = None if state.request.profile is None else Profile.load(state.request.profile)
-    seconds = node_seconds(graph, order, get_machine(state.request.machine), profile)
     size_bytes = [align(graph.type_of(e).nbytes) for e in range(graph.num_entries)]
     held = [align(graph.type_of(e).nbytes) for e in range(graph.num_entries)]
     variables = [graph.first[i] for i in graph.variables() if graph.variable_class[i] in PERSISTENT_CLASSES]
@@ -95,6 +94,7 @@ def make_problem(state: Compilation) -> Problem:
         held[entry] = 0
     settled = frozenset(e for e in variables if graph.name[graph.node_of[e]] in state.layout.away)
     choices = Choices(graph, state.request.algorithms)
+    seconds = node_seconds(graph, order, choices, get_machine(state.request.machine), profile)
     runs = [op is not None and op.transfer is None and not op.view(graph.params[i]) for i, op in enumerate(graph.op)]
     state.naive_bytes = naive_bytes(graph, [choices.of(i)[0] if run else None for i, run in enumerate(runs)])
     bounded = state.request.budget_bytes is not None
@@ -139,18 +139,19 @@ def _replays(graph: Graph, order: list[int], choices: Choices, bounded: bool, ma
         if key not in memo:
             made = [graph.type_of(outs[0])]
             cost = again.cost(params, operands, made)
-            scratch = [a.workspace_bytes for a in choices.of_op(again, params, operands, made)]
+            ways = choices.of_op(again, params, operands, made)
+            scratch = [a.workspace_bytes for a in ways]
             memo[key] = (min(scratch) if bounded else scratch[0],
-                         _seconds_of(again, params, [*operands, *made], cost, machine, profile))
+                         _seconds_of(again, params, [*operands, *made], ways[0].name, cost, machine, profile))
         found[i] = Replayed(again, kept, *memo[key])
     return found
 
 
-def _seconds_of(op: Op, params: Any, operands: Sequence[TensorType], cost: Cost, machine: Machine,
+def _seconds_of(op: Op, params: Any, operands: Sequence[TensorType], algorithm: str, cost: Cost, machine: Machine,
                 profile: Profile | None) -> float:
     if profile is None:
         return machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes)
-    return profile.seconds(op.name, params, operands, cost, machine)
+    return profile.seconds(op.name, params, operands, algorithm, cost, machine)
 
 
 def _repeated_flops(graph: Graph, schedule: Schedule) -> float:
@@ -171,8 +172,10 @@ def _cost(graph: Graph, node: int) -> Cost:
                    [graph.type_of(e) for e in graph.entries(node)])
 
 
-def node_seconds(graph: Graph, order: list[int], machine: Machine, profile: Profile | None = None) -> list[float]:
-    """Seconds of each node by a profile, or by the machine's roofline; 0 for those that do not run."""
+def node_seconds(graph: Graph, order: list[int], choices: Choices, machine: Machine,
+                 profile: Profile | None = None) -> list[float]:
+    """Seconds of each node by a profile, for its fastest algorithm, or by the machine's roofline; 0 for those that do
+    not run."""
     seconds = [0.0] * len(graph)
     memo: dict[tuple, float] = {}
     for i in order:
@@ -183,7 +186,7 @@ def node_seconds(graph: Graph, order: list[int], machine: Machine, profile: Prof
         if key not in memo:
             cost = _cost(graph, i)
             operands = [graph.type_of(e) for e in (*graph.inputs[i], *graph.entries(i))]
-            memo[key] = _seconds_of(op, graph.params[i], operands, cost, machine, profile)
+            memo[key] = _seconds_of(op, graph.params[i], operands, choices.of(i)[0].name, cost, machine, profile)
         seconds[i] = memo[key]
     return seconds
 

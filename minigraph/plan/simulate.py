@@ -95,7 +95,8 @@ def instruction_seconds(plan: Plan, machine: Machine, profile: Profile | None = 
         if kind == Kind.COMPUTE:
             cost = costs.of(i)
             if profile is not None:
-                return profile.seconds(columns.op[i], columns.params[i], operand_types(plan, i), cost, machine)
+                return profile.seconds(columns.op[i], columns.params[i], operand_types(plan, i), columns.algorithm[i],
+                                       cost, machine)
             extra = costs.extra_bytes(i) / machine.bandwidth
             return machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes) + extra
         if kind == Kind.FILL:
@@ -117,7 +118,8 @@ def instruction_costs(plan: Plan) -> Callable[[int], Cost]:
 def operand_types(plan: Plan, i: int) -> list[TensorType]:
     """Types of what an instruction reads, and then of what it writes."""
     columns, buffers = plan.instructions, plan.buffers
-    return [TensorType(buffers.shape[b], buffers.dtype[b]) for b in (*columns.reads[i], *columns.writes[i])]
+    return [TensorType(buffers.shape[b], buffers.dtype[b], buffers.layout[b])
+            for b in (*columns.reads[i], *columns.writes[i])]
 
 
 class _Costs:
@@ -138,8 +140,9 @@ class _Costs:
     def _of(self, i: int) -> tuple[Cost, int]:
         columns, buffers = self.plan.instructions, self.plan.buffers
         ins, outs, algorithm = columns.reads[i], columns.writes[i], columns.algorithm[i]
-        key = (columns.op[i], id(columns.params[i]), tuple([(buffers.shape[b], buffers.dtype[b]) for b in ins]),
-               tuple([(buffers.shape[b], buffers.dtype[b]) for b in outs]), algorithm)
+        key = (columns.op[i], id(columns.params[i]),
+               tuple([(buffers.shape[b], buffers.dtype[b], buffers.layout[b]) for b in ins]),
+               tuple([(buffers.shape[b], buffers.dtype[b], buffers.layout[b]) for b in outs]), algorithm)
         found = self.known.get(key)
         if found is None:
             op, types = get_op(columns.op[i]), ([TensorType(*t) for t in key[2]], [TensorType(*t) for t in key[3]])
