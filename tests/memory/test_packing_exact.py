@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minigraph.memory.packing import Problem, Solution, pack, validate
+from minigraph.memory.packing import Problem, Solution, pack, solve, validate
 from minigraph.memory.packing.exact import Search, _luby, _rules, fit_within, is_searchable
-from minigraph.memory.packing.instance import Instance
+from minigraph.memory.packing.instance import PLACED, Instance
 from minigraph.memory.packing.placement import Placer
+from minigraph.memory.packing.search import Walk
 
 HARD_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "packing"
 CAPACITY_BYTES = 1 << 20
@@ -48,8 +49,46 @@ def test_the_search_agrees_with_trying_every_order() -> None:
         assert fit_within(placer, least - 1, 100_000) == (None, True)
 
 
+def tiled(seed: int, tiles: int) -> tuple[Problem, int]:
+    """A rectangle of 40 instants by 1000 bytes that is cut into tiles: a problem that fits without any waste."""
+    r = random.Random(seed)
+    parts = [(0, 40, 0, 1000)]
+    while len(parts) < tiles:
+        born, dies, low, high = parts.pop(max(range(len(parts)), key=lambda i: (
+            (parts[i][1] - parts[i][0]) * (parts[i][3] - parts[i][2]) * r.random())))
+        if r.random() < 0.5 and dies - born > 1:
+            at = r.randrange(born + 1, dies)
+            parts += [(born, at, low, high), (at, dies, low, high)]
+        else:
+            at = r.randrange(low + 1, high)
+            parts += [(born, dies, low, at), (born, dies, at, high)]
+    born, dies, low, high = np.array(r.sample(parts, tiles)).T
+    return Problem(born, dies, high - low, alignment=1), 1000
+
+
+def test_what_fits_without_waste_is_never_proved_not_to_fit() -> None:
+    solved = 0
+    for seed in range(40):
+        problem, capacity = tiled(seed, 10 + seed)
+        found, final = fit_within(Placer(problem), capacity, 500)
+        assert final == (found is not None)
+        solved += final
+    assert solved > 30
+
+
+def test_what_can_only_lie_above_an_undermost_buffer_is_lifted_in_other_sections() -> None:
+    """Buffers 0 to 2 fill section 0, in which 1 and 2 cannot lie lowest: so 0 does, at 0, and 3 lies on it."""
+    problem = Problem([0, 0, 0, 1], [2, 1, 1, 2], [4, 3, 3, 2], alignment=1)
+    instance = Instance(Placer(problem), 10)
+    low, floor = np.array([0, 4, 4, 0, PLACED]), np.zeros(2, np.int64)
+    assert instance.settle(low, floor, 0, 2)
+    assert low.tolist() == [0, 4, 4, 4, PLACED] and floor.tolist() == [0, 0]
+    low = np.array([1, 5, 5, 0, PLACED])
+    assert not instance.settle(low, floor, 0, 2)
+
+
 @pytest.mark.skipif(not HARD_FOLDER.is_dir(), reason="minimalloc's instances are not in ../shared/packing")
-@pytest.mark.parametrize("name", "ABCHJ")
+@pytest.mark.parametrize("name", "ABCDEFGHIJK")
 def test_a_hard_instance_is_packed_within_its_capacity(name: str) -> None:
     problem = hard(name)
     solution = pack(problem, capacity_bytes=CAPACITY_BYTES, effort="full")
@@ -86,6 +125,29 @@ def test_independent_stretches_of_time_are_solved_one_after_the_other() -> None:
         search.run()
         return search.nodes
     assert nodes(64) <= 64 * nodes(1)
+
+
+def test_the_local_search_starts_from_a_heuristics_order_where_the_exact_one_found_the_best(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """A little above the bound the exact search finds a placement, at the bound none: the local search goes on."""
+    small_sizes, height = tiled(5, 60)
+    tight, _ = fit_within(Placer(small_sizes), height, 2_000)
+    assert tight is not None
+    problem = Problem(small_sizes.born, small_sizes.dies, small_sizes.size_bytes * 100, alignment=1)
+    answers = [[at * 100 + 200 for at in tight], None]
+    orders = []
+
+    class Watched(Walk):
+        def __init__(self, placer: Placer, order: list[int], top: int, goal: int) -> None:
+            orders.append(order)
+            super().__init__(placer, order, top, goal)
+
+    monkeypatch.setattr(solve, "fit_within", lambda *_: (answers.pop(0), False))
+    monkeypatch.setattr(solve, "Walk", Watched)
+    solution = pack(problem)
+    assert not answers and [sorted(order) for order in orders] == [list(range(len(problem)))]
+    validate(problem, solution)
+    assert solution.bytes <= height * 100 + 200
 
 
 def test_fixed_buffers_and_mixed_alignments_are_left_to_the_heuristics() -> None:

@@ -5,8 +5,10 @@ section of time that is not full is filled at its floor by one of the buffers th
 can afford to. What is known of buffers that do not lie yet is the least offset that each can have; a section's floor is
 the least of those of its buffers. What keeps the search small:
 
-- of the lowest sections one with the fewest ways to go on is taken, so that dead ends show early;
-- a section whose buffers no longer fit above their least offsets ends a branch (:meth:`.Instance.settle`);
+- of the lowest sections one with the fewest ways to go on or the least room to spare is taken, so that dead ends show
+  early; in some attempts only of those in which the first candidate lives;
+- a section whose buffers no longer fit above their least offsets ends a branch, and where only one of them can be the
+  undermost that raises the least offsets of others (:meth:`.Instance.settle`);
 - an open section waits for the first offset at which another buffer could carry one of its own;
 - where no buffer crosses the border of two sections the sides are solved one after the other, and a failure on one side
   goes back to what both sides have in common;
@@ -31,13 +33,11 @@ from .placement import Placer
 from .problem import Int64Array
 
 #: Nodes of the shortest attempt; most problems that are solved at all are solved within them.
-SHORTEST_ATTEMPT = 600
+SHORTEST_ATTEMPT = 1_000
 #: States that are remembered for one set of buffers.
 REMEMBERED = 20
-#: Candidate orders by letters: Width (sections), Area, Total (largest load on the way), siZe; largest first.
-ORDERS = ("WAT", "ZW", "WT", "TZ")
-#: Sections and buffers that the search's arrays are made for.
-MOST_CELLS = 4_000_000
+#: Buffers that the search's arrays are made for, of which one has a byte for each pair.
+MOST_BUFFERS = 3_000
 
 SectionRule = Callable[[Int64Array, Int64Array], Int64Array]
 """From the number of candidates and the slack of each section to a score, of which the lowest is taken."""
@@ -50,17 +50,30 @@ SECTION_RULES: dict[str, SectionRule] = {
 }
 
 
+#: Candidate orders by letters (Width in sections, Area, Total or largest load on the way, siZe; largest first), each
+#: with a way to choose a section and whether it is one of the first candidate's. Those that solved most come first.
+ATTEMPTS = (
+    ("WAT", "ways", False), ("TWA", "slack", True), ("ZW", "slack", False), ("TAW", "slack", True),
+    ("WT", "ways", False), ("TZ", "slack", False), ("TAW", "ways", False), ("WT", "slack", True),
+    ("TZ", "ways", False), ("WAT", "slack", False), ("ZW", "slack", True), ("WAT", "first", False),
+)
+
+
 @dataclass(frozen=True)
 class Rules:
-    """How to search: which section first, and a rank for each buffer, the lowest to be tried first."""
+    """How to search: which section first, and a rank for each buffer, the lowest to be tried first.
+
+    With ``is_led`` only the sections are looked at in which the lowest in rank of all candidates lives.
+    """
 
     section: SectionRule
     rank: Int64Array
+    is_led: bool
 
 
 def is_searchable(placer: Placer) -> bool:
     """Whether the search can be asked: all buffers free and of one alignment, and not too many of them."""
-    return not placer.fixed and set(placer.alignments) == {1} and len(placer) * placer.instants <= MOST_CELLS
+    return not placer.fixed and set(placer.alignments) == {1} and len(placer) <= MOST_BUFFERS
 
 
 def fit_within(placer: Placer, capacity: int, nodes: int) -> tuple[list[int] | None, bool]:
@@ -102,14 +115,13 @@ def _luby(k: int) -> int:
 
 
 def _rules(instance: Instance) -> Iterator[Rules]:
-    """Each order with each way to choose a section, and then random blends of them without end."""
+    """The attempts that did best, and then random blends without end."""
     width = instance.dies - instance.born
     size, total = instance.size[:-1], instance.peak_load()
     columns = {"W": width, "Z": size, "T": total, "A": width * size}
-    for order in ORDERS:
+    for order, section, is_led in ATTEMPTS:
         keys = np.lexsort([-columns[letter] for letter in reversed(order)])
-        for rule in SECTION_RULES.values():
-            yield Rules(rule, np.argsort(keys))
+        yield Rules(SECTION_RULES[section], np.argsort(keys), is_led)
     logs = [np.log(width), np.log(size), 3 * np.log(total), 5 * instance.born / max(instance.sections, 1)]
     draw = random.Random(0)
     while True:
@@ -117,7 +129,8 @@ def _rules(instance: Instance) -> Iterator[Rules]:
         weights[-1] *= draw.choice((1, -1))
         noise = draw.choice((0.0, 0.1, 0.5)) * np.array([draw.gauss(0, 1) for _ in range(instance.count)])
         score = sum(w * column for w, column in zip(weights, logs, strict=True)) / sum(map(abs, weights)) + noise
-        yield Rules(draw.choice(list(SECTION_RULES.values())), np.argsort(np.argsort(-score, kind="stable")))
+        rank = np.argsort(np.argsort(-score, kind="stable"))
+        yield Rules(draw.choice(list(SECTION_RULES.values())), rank, draw.choice((True, False)))
 
 
 class _State:
@@ -226,6 +239,9 @@ class Search:
         ways = np.cumsum(change - np.bincount(dies - first, minlength=last - first + 1))[:-1]
         slack = instance.capacity - floor - state.rest[first:last]
         score = np.where(floor > level, PLACED, self.rules.section(ways, slack))
+        if self.rules.is_led:
+            leader = at_level[self.rules.rank[at_level].argmin()]
+            score[:instance.born[leader] - first] = score[instance.dies[leader] - first:] = PLACED
         section = int(score.argmin()) + first
         here = at_level[(born <= section) & (dies > section)]
         order: list[int] = here[np.argsort(-self.rules.rank[here])].tolist()

@@ -25,8 +25,10 @@ LARGE = 200_000
 #: share of its own. A unit takes about 0.1 microseconds.
 HEURISTIC_WORK = {"default": 12_000_000, "full": 200_000_000}
 SEARCH_WORK = {"default": 6_000_000, "full": 40_000_000}
-#: Nodes of the exact search, some 5000 a second: before the walk, and behind it.
-EXACT_NODES = {"default": (3_000, 0), "full": (10_000, 400_000)}
+#: Nodes of the exact search before the walk, and behind it, up to so many buffers, some 5000 a second; a node takes as
+#: much longer as there are more buffers, and the nodes become fewer by as much.
+EXACT_BUFFERS = 1_000
+EXACT_NODES = {"default": (6_000, 0), "full": (10_000, 400_000)}
 #: Above the bound by this part of it a placement is looked for first, which is found more easily than at the bound.
 EASIER = 0.004
 #: The walk lists every pair of overlapping lifetimes; with more than this many it would not pay.
@@ -74,7 +76,7 @@ class _Packing:
     def solve(self, effort: str) -> Solution:
         if self.top > self.bound:
             self._run_heuristics(HEURISTIC_WORK[effort])
-        before, behind = EXACT_NODES[effort]
+        before, behind = (n * EXACT_BUFFERS // max(len(self.placer), EXACT_BUFFERS) for n in EXACT_NODES[effort])
         self._search_exactly(before)
         if self.top > self.close:
             self._search(SEARCH_WORK[effort])
@@ -145,6 +147,7 @@ def _heuristics(placer: Placer) -> Iterator[tuple[str, Order, Callable[[Order], 
     by_size = by(-size, -life)
     yield "first-fit-size", by_size, placer.fit
     yield "first-fit-duration", by(-life, -size), placer.fit
+    yield "first-fit-size-program", by(-size, born), placer.fit
     yield "first-fit-area", by(-size * life), placer.fit
     yield "best-fit-size", by_size, lambda order: placer.fit(order, best=True)
     yield "first-fit-program", by(born, -life), placer.fit
