@@ -1,6 +1,6 @@
 """How long compilation takes and how much memory, against the number of nodes, pass by pass.
 
-    python -m benchmarks.compile [--quick] [--repeat N] [--json FILE] [--markdown FILE]
+    python -m benchmarks.compile [--quick] [--repeat N] [--limit SECONDS] [--json FILE] [--markdown FILE]
 
 Residual networks from 20 to 1001 layers, and chains of up to 50,000 nodes, as steps of SGD with momentum; each is
 compiled in a process of its own, so that its peak resident memory is its own, N times (the least time is shown). A pass
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -96,26 +97,32 @@ def compile_once(case: Case) -> Row:
                peak_bytes())
 
 
-def measure(case: Case, repeat: int) -> Row:
-    """The quickest of several compilations, each in a process of its own."""
+def measure(case: Case, repeat: int, limit_seconds: float | None) -> Row | None:
+    """The quickest of several compilations, each in a process of its own; None when one takes longer than the limit."""
     command = [sys.executable, "-m", "benchmarks.compile", "--one", str(CASES.index(case))]
     rows = []
     for _ in range(repeat):
-        answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=limit_seconds).stdout
+        except subprocess.TimeoutExpired:
+            return None
         rows.append(Row(**json.loads(answer)))
     return min(rows, key=lambda row: row.seconds)
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """A table with a column for each pass, in milliseconds."""
+def markdown(rows: Sequence[Row], left_out: Sequence[str] = ()) -> str:
+    """A table with a column for each pass, in milliseconds, and what took longer than the limit."""
     passes = list(rows[0].pass_seconds)
-    lines = ["# Compilation", "", "Written by `python -m benchmarks.compile`; passes in milliseconds.", "",
+    lines = ["# Compilation", "", "Written by `python -m benchmarks.compile`; passes in milliseconds. "
+             f"{os.cpu_count()} cores at a load of {os.getloadavg()[1]:.1f} at the end, other work included.", "",
              f"| network | size | nodes | seconds | microseconds a node | peak MiB | {' | '.join(passes)} |",
              "|---" * (len(passes) + 6) + "|"]
     for row in rows:
         cells = " | ".join(f"{row.pass_seconds[name] * 1e3:.1f}" for name in passes)
         lines.append(f"| {row.family} | {row.size} | {row.nodes} | {row.seconds:.2f} | {row.microseconds_a_node:.0f} | "
                      f"{row.peak_bytes / 2**20:.0f} | {cells} |")
+    if left_out:
+        lines += ["", f"Not compiled within the limit: {'; '.join(left_out)}."]
     lines += ["", "Microseconds a node of the largest over the smallest of each family:", ""]
     lines += [f"- {family}: {growth:.2f}" for family, growth in growths(rows).items()]
     return "\n".join([*lines, ""])
@@ -135,6 +142,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="compile", description="Time compilation against the number of nodes.")
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="compilations of each (default 3)")
+    parser.add_argument("--limit", type=float, metavar="SECONDS",
+                        help="leave out a case whose process takes longer, preparation included")
     parser.add_argument("--json", metavar="FILE", help="write the figures to a file")
     parser.add_argument("--markdown", metavar="FILE", help="write the table to a file")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
@@ -142,8 +151,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.one is not None:
         print(json.dumps(asdict(compile_once(CASES[given.one]))))
         return 0
-    rows = [measure(case, given.repeat) for case in CASES if case.quick or not given.quick]
-    text = markdown(rows)
+    found = [(case, measure(case, given.repeat, given.limit)) for case in CASES if case.quick or not given.quick]
+    rows = [row for _, row in found if row is not None]
+    text = markdown(rows, [f"{case.family}, {case.size}" for case, row in found if row is None])
     print(text)
     if given.markdown:
         Path(given.markdown).write_text(text, encoding="utf-8")

@@ -20,3 +20,9 @@ def test_a_chain_has_about_the_nodes_that_it_is_asked_for() -> None:
     assert 0.7 * 500 <= found.nodes <= 1.3 * 500
     assert set(found.pass_seconds) >= {"schedule", "pack", "verify"} and found.peak_bytes >= found.import_bytes
     assert sum(found.pass_seconds.values()) <= found.seconds
+
+
+def test_what_takes_longer_than_the_limit_is_left_out_and_named() -> None:
+    assert benchmark.measure(benchmark.CASES[0], 1, limit_seconds=1e-3) is None
+    text = benchmark.markdown([row("a", 1000, 1.0)], ["chain, 50000"])
+    assert "Not compiled within the limit: chain, 50000." in text
