@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ...base import Entry
 from ..schedule import Schedule, from_order
@@ -40,8 +41,8 @@ def auto(problem: Problem) -> list[Candidate]:
     """The plain order; cheap values dropped; checkpoints over a part or all of forward, in one to three levels; what a
     search finds; and each value kept, swapped or computed again by what it costs."""
     searched = candidates(problem) if len(problem.order) < COARSE_FROM else ()
-    return judge(problem, [from_order(problem.order), *_schedules(problem), *searched, *played(problem),
-                           *lowest(problem)])
+    return judge(problem, chain([from_order(problem.order)], _schedules(problem), searched, played(problem),
+                                lowest(problem)))
 
 
 def _schedules(problem: Problem) -> Iterator[Schedule]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ...base import Entry
 from ...ops.op import only_moves
@@ -137,15 +138,12 @@ def place_homes(problem: Problem, candidates: list[Candidate], free: bool) -> li
     fine = len(candidates) * len(plain) * len(SHARES) * len(FORMS) <= WORK
     shares, forms, count = (SHARES, FORMS, BASES) if fine else (COARSE_SHARES, COARSE_FORMS, COARSE_BASES)
     choices = [problem.settled, *_shares(problem, order, shares)] if free else [problem.settled]
-    schedules = [candidate.schedule for candidate in candidates] if not problem.settled else []
     movable = sum(problem.size_bytes[entry] for entry in order)
     bases = [c for c in candidates if c.peak_bytes - movable <= problem.machine.memory_bytes] if not fine else []
     bases = bases or candidates  # where every schedule takes long, none that the machine has no room for
-    for base in spread(bases, count if free else len(bases)):
-        for away in dict.fromkeys(choices):
-            if away:
-                schedules += (homes.schedule(base.schedule, away, form) for form in forms)
-    return judge(problem, schedules)
+    moved = (homes.schedule(base.schedule, away, form) for base in spread(bases, count if free else len(bases))
+             for away in dict.fromkeys(choices) if away for form in forms)
+    return judge(problem, chain((c.schedule for c in candidates if not problem.settled), moved))
 
 
 def spread(candidates: Sequence[Candidate], count: int) -> list[Candidate]:

@@ -1,6 +1,7 @@
 """What a policy is given: an ordered graph with sizes and times, and a quick count that judges schedules."""
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -121,18 +122,29 @@ never rises with the budget, and memory never with its falling."""
 def judge(problem: Problem, schedules: Iterable[Schedule]) -> list[Candidate]:
     """Candidates from schedules, by the quick count: those within the host budget that no other one beats in both peak
     and time."""
-    candidates = []
+    left: list[Candidate] = []
     for schedule in schedules:
         found = problem.quick(schedule)
         if found.host_bytes <= problem.host_budget_bytes:
-            candidates.append(Candidate(schedule, found.peak_bytes, found.seconds, found.host_bytes))
-    return front(candidates)
+            _join(left, Candidate(schedule, found.peak_bytes, found.seconds, found.host_bytes))
+    return left
 
 
-def front(candidates: list[Candidate]) -> list[Candidate]:
+def front(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Those of the candidates that no other one beats in both peak and time, the fastest first."""
     left: list[Candidate] = []
-    for candidate in sorted(candidates, key=lambda c: (c.seconds, c.peak_bytes)):
-        if not left or candidate.peak_bytes < left[-1].peak_bytes:
-            left.append(candidate)
+    for candidate in candidates:
+        _join(left, candidate)
     return left
+
+
+def _join(left: list[Candidate], candidate: Candidate) -> None:
+    """Put a candidate into a front, by rising time and falling peak, unless one of it is as good in both; those that
+    it beats leave. So no more schedules are held than are worth it."""
+    at = bisect_right(left, (candidate.seconds, candidate.peak_bytes), key=lambda c: (c.seconds, c.peak_bytes))
+    if at and left[at - 1].peak_bytes <= candidate.peak_bytes:
+        return
+    beaten = at
+    while beaten < len(left) and left[beaten].peak_bytes >= candidate.peak_bytes:
+        beaten += 1
+    left[at:beaten] = [candidate]

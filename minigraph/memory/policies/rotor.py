@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base import Entry
-from ..schedule import Recomputation, Schedule, from_order, read_roots
+from ..schedule import Recomputation, Schedule, from_order
 from .cuts import Cut, find_cuts
 from .problem import Candidate, Problem, judge
 
@@ -112,13 +112,13 @@ def _work_bytes(problem: Problem, stage_of: dict[int, int], count: int) -> list[
     saved = set(problem.saved) & problem.droppable
     live = problem.live(plain).tolist()
     last = {e: t for t in range(problem.backward_start, len(problem.order))
-            for e in read_roots(graph, problem.order[t]) if e in saved}
+            for e in problem.reads[problem.order[t]] if e in saved}
     ending: dict[int, int] = {}
     for e, t in last.items():
         ending[t] = ending.get(t, 0) + problem.size_bytes[e]
     held, stage, work = sum(ending.values()), count - 1, [0] * count
     for t in range(problem.backward_start, len(problem.order)):
-        read = [stage_of[graph.node_of[e]] for e in read_roots(graph, problem.order[t]) if e in saved]
+        read = [stage_of[graph.node_of[e]] for e in problem.reads[problem.order[t]] if e in saved]
         stage = min(stage, max(read, default=stage))
         work[stage] = max(work[stage], live[t] - held)
         held -= ending.get(t, 0)
@@ -204,7 +204,7 @@ class _Chain(Recomputation):
     commands before that stage's backward have run; whatever is missing still is made by the standard rule."""
 
     def __init__(self, problem: Problem, stages: Sequence[Stage], commands: Sequence[Command]) -> None:
-        super().__init__(problem.graph, problem.order, problem.backward_start, problem.droppable)
+        super().__init__(problem.graph, problem.order, problem.backward_start, problem.droppable, reads=problem.reads)
         self.stages = stages
         self.stage_of = {node: k for k, stage in enumerate(stages) for node in problem.forward[stage.first:stage.last]}
         self.made = [[e for node in problem.forward[stage.first:stage.last] for e in self.graph.entries(node)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...base import Entry
-from ..schedule import Recomputation, Schedule, read_roots
+from ..schedule import Recomputation, Schedule
 from . import rotor
 from .problem import Problem
 from .swapping import absences, with_swaps
@@ -32,6 +32,9 @@ SWAPPED_BASES, LEAD = 5, 4
 """Schedules of each kind whose kept values are swapped out as well; steps ahead of its reader that one comes back."""
 PREFIXES = 10
 """Shares of the saved bytes that are given up by worth alone."""
+MOST_RUNS = 4
+"""Runs of the whole graph, counted in steps, above which giving up by worth is not followed: values that are made again
+for each reader by itself take a time that is quadratic in depth."""
 LARGE, CHAIN_BUDGETS, FEW_CHAIN_BUDGETS = 2_000, 24, 8
 """Nodes from which on fewer memory sizes of the chain are tried."""
 
@@ -74,7 +77,9 @@ def _by_worth(problem: Problem) -> Iterator[Schedule]:
         if passed * PREFIXES >= share * total:
             share = passed * PREFIXES // total + 1
             for each in ((), saved[:k]):
-                yield _Mixed(problem, saved[k:], frozenset(each)).schedule()
+                schedule = _Mixed(problem, saved[k:], frozenset(each)).schedule()
+                if len(schedule) <= MOST_RUNS * len(problem.order):
+                    yield schedule
 
 
 def seconds_again(problem: Problem, entry: Entry, given: Collection[Entry]) -> float:
@@ -86,7 +91,7 @@ def seconds_again(problem: Problem, entry: Entry, given: Collection[Entry]) -> f
         if node not in seen:
             seen.add(node)
             seconds += problem.seconds[node]
-            todo += [e for e in read_roots(graph, node) if e in problem.droppable and e not in given]
+            todo += [e for e in problem.reads[node] if e in problem.droppable and e not in given]
     return seconds
 
 
@@ -216,11 +221,15 @@ class _Mixed(Recomputation):
     """Values of `each` that were made only to make others are dropped again at once."""
 
     def __init__(self, problem: Problem, kept: Collection[Entry], each: Collection[Entry]) -> None:
-        super().__init__(problem.graph, problem.order, problem.backward_start, problem.droppable - set(kept))
+        super().__init__(problem.graph, problem.order, problem.backward_start, problem.droppable - set(kept),
+                         reads=problem.reads)
         self.each = each
 
     def _provide(self, wanted: Iterable[Entry]) -> None:
         wanted = set(wanted)
-        for entry in self._make_again(sorted(wanted)):
+        again = self._make_again(sorted(wanted))
+        if len(self.steps) > MOST_RUNS * len(self.order):
+            return
+        for entry in again:
             if entry in self.each and entry not in wanted:
                 self._drop(entry)
