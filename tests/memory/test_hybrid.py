@@ -10,7 +10,7 @@ import pytest
 import minigraph as mx
 from minigraph.device.cpu import Delay
 from minigraph.memory.policies import POLICIES, Candidate, Problem, Strategy
-from minigraph.memory.policies.hybrid import Ground, Play, lowest, played
+from minigraph.memory.policies.hybrid import Ground, Play, lowest, played, postponed, repeats_alike
 from minigraph.memory.schedule import DROP, IN, OUT, from_order
 from tests.memory.problems import problem_of
 from tests.memory.test_policies import chain, convolutional, trained
@@ -32,7 +32,7 @@ class Tight:
 
     def __call__(self, problem: Problem) -> list[Candidate]:
         """The candidate, whatever it costs; plain where the play came to no end."""
-        ground = Ground(problem)
+        ground = Ground(postponed(problem))
         lowest = min(ground.targets(), default=ground.peak_bytes)
         target = int(ground.peak_bytes - self.depth * (ground.peak_bytes - lowest))
         found = Play(ground, target, ground.dear(self.share), self.share > 1).run() or from_order(problem.order)
@@ -112,3 +112,10 @@ def test_auto_takes_no_more_than_any_other_policy_at_least() -> None:
     least = {name: min(c.peak_bytes for c in POLICIES[name].candidates(problem)) for name in POLICIES}
     assert least["auto"] == min(least.values()), least
     assert min(problem.quick(schedule).peak_bytes for schedule in lowest(problem)) >= least["auto"]
+
+
+def test_what_reads_a_variable_is_not_made_again_once_it_was_changed() -> None:
+    problem = problem_of(convolutional(), {"data": (64, 3, 32, 32)}, host_budget="1GiB")
+    assert all(repeats_alike(problem, schedule) for schedule in played(problem))
+    moved = postponed(problem)
+    assert sorted(moved.order) == sorted(problem.order) and moved.forward == problem.forward

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
 
 import numpy as np
@@ -57,13 +58,52 @@ def played(problem: Problem) -> Iterator[Schedule]:
     """Schedules for a row of targets and shares of dear values, of which those are left out that come to no end."""
     if not problem.backward_start < len(problem.order) <= WORK:
         return
-    ground = Ground(problem)
+    ground = Ground(postponed(problem))
     shares = LINK_SHARES if problem.host_budget_bytes else (0.0,)
     plays = min(max(WORK // len(problem.order), FEWEST_PLAYS), MOST_PLAYS)
     for target, share in [(target, share) for share in shares for target in ground.targets()][:plays]:
         found = Play(ground, target, ground.dear(share), share == float("inf")).run()
-        if found is not None:
+        if found is not None and repeats_alike(problem, found):
             yield found
+
+
+def postponed(problem: Problem) -> Problem:
+    """The problem with each change of a variable behind the last use of what is made from its old value, so that this
+    can be made again until then. A change whose result others read stays where it is."""
+    graph, order = problem.graph, problem.order
+    position = {node: t for t, node in enumerate(order)}
+    readers: dict[Entry, list[int]] = {}
+    for node in order:
+        for entry in problem.reads[node]:
+            readers.setdefault(entry, []).append(node)
+    needed: dict[int, int] = {}
+    for node in reversed(problem.forward):
+        uses = [other for e in graph.entries(node) for other in readers.get(e, ())]
+        needed[node] = max((max(position[other], needed.get(other, 0)) for other in uses), default=0)
+    place = dict(position)
+    for node in order[problem.backward_start:]:
+        changed = changes(problem, node)
+        if changed and not any(e in readers for e in graph.entries(node)):
+            place[node] = max([position[node], *(needed.get(r, 0) for e in changed for r in readers.get(e, ()))])
+    return replace(problem, order=sorted(order, key=lambda node: (place[node], place[node] > position[node], position[node])))
+
+
+def changes(problem: Problem, node: int) -> set[Entry]:
+    """The variables that a node changes."""
+    graph, op = problem.graph, problem.graph.op[node]
+    assert op is not None
+    return {root_of(graph, graph.inputs[node][source]) for source, _ in op.mutates(graph.params[node])}
+
+
+def repeats_alike(problem: Problem, schedule: Schedule) -> bool:
+    """Whether no node runs again after something that it reads was changed."""
+    ran, changed = set[int](), set[Entry]()
+    for node in schedule.order:
+        if node in ran and not changed.isdisjoint(problem.reads[node]):
+            return False
+        ran.add(node)
+        changed |= changes(problem, node)
+    return True
 
 
 def lowest(problem: Problem) -> Iterator[Schedule]:
