@@ -85,7 +85,8 @@ def postponed(problem: Problem) -> Problem:
         changed = changes(problem, node)
         if changed and not any(e in readers for e in graph.entries(node)):
             place[node] = max([position[node], *(needed.get(r, 0) for e in changed for r in readers.get(e, ()))])
-    return replace(problem, order=sorted(order, key=lambda node: (place[node], place[node] > position[node], position[node])))
+    moved = sorted(order, key=lambda node: (place[node], place[node] > position[node], position[node]))
+    return replace(problem, order=moved)
 
 
 def changes(problem: Problem, node: int) -> set[Entry]:
