@@ -32,7 +32,8 @@ def in_slices(problem: Problem, known: list[Candidate], moves_homes: bool) -> li
     """The candidates that are known, and those in slices, but for such as another one beats. With `moves_homes`
     parameters and states may be sent away from the device, too.
 
-    More slices are tried only while they add candidates: where fewer do not help, neither do more.
+    Where forward and backward go together more slices are tried only while they add candidates: where fewer do not help,
+    neither do more. Elsewhere a few that leave no room beside a slice may not, although more do.
     """
     large = int(max(problem.size_bytes, default=0) * LARGE_SHARE)
     apart = APART if problem.backward_start < len(problem.order) else ()
@@ -42,7 +43,7 @@ def in_slices(problem: Problem, known: list[Candidate], moves_homes: bool) -> li
             if slices * len(problem.order) > MOST_STEPS:
                 break
             more = front([*found, *_candidates(problem, Slicing(slices, least_bytes, together), moves_homes)])
-            if len(more) == len(found) and all(a is b for a, b in zip(more, found, strict=True)):
+            if together and len(more) == len(found) and all(a is b for a, b in zip(more, found, strict=True)):
                 break
             found = more
     return found
