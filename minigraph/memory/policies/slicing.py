@@ -32,8 +32,8 @@ def in_slices(problem: Problem, known: list[Candidate], moves_homes: bool) -> li
     """The candidates that are known, and those in slices, but for such as another one beats. With `moves_homes`
     parameters and states may be sent away from the device, too.
 
-    Where forward and backward go together more slices are tried only while they add candidates: where fewer do not help,
-    neither do more. Elsewhere a few that leave no room beside a slice may not, although more do.
+    Where forward and backward go together more slices are tried only while they add candidates: where fewer do not
+    help, neither do more. Elsewhere a few that leave no room beside a slice may not, although more do.
     """
     large = int(max(problem.size_bytes, default=0) * LARGE_SHARE)
     apart = APART if problem.backward_start < len(problem.order) else ()
