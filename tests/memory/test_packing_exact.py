@@ -142,12 +142,33 @@ def test_the_local_search_starts_from_a_heuristics_order_where_the_exact_one_fou
             orders.append(order)
             super().__init__(placer, order, top, goal)
 
-    monkeypatch.setattr(solve, "fit_within", lambda *_: (answers.pop(0), False))
+    monkeypatch.setattr(solve, "fit_within", lambda *_: (answers.pop(0) if answers else None, False))
     monkeypatch.setattr(solve, "Walk", Watched)
     solution = pack(problem)
     assert not answers and [sorted(order) for order in orders] == [list(range(len(problem)))]
     validate(problem, solution)
     assert solution.bytes <= height * 100 + 200
+
+
+def test_where_nothing_is_found_at_the_bound_a_placement_halfway_to_the_best_is_looked_for(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    tight, height = tiled(5, 60)
+    problem = Problem(tight.born, tight.dies, tight.size_bytes * 100, alignment=1)
+    asked = []
+    monkeypatch.setattr(solve, "fit_within", lambda _, capacity, nodes: (asked.append(capacity), (None, False))[1])
+    pack(problem)
+    assert asked[0] == height * 100 * 1.004 and len(asked) == solve.EXACT_CAPACITIES
+    assert asked[1] - asked[0] == pytest.approx(2 * (asked[2] - asked[1]), abs=1)
+    asked.clear()
+    pack(problem, capacity_bytes=height * 100)
+    assert asked == [height * 100]
+
+
+def test_however_many_buffers_there_are_an_attempt_has_a_node_for_each() -> None:
+    count = 1_500
+    problem = Problem(list(range(count)), [k + 2 for k in range(count)], [1] * count, alignment=1)
+    found, _ = fit_within(Placer(problem), 2, 1)
+    assert found is not None and set(found) == {0, 1}
 
 
 def test_fixed_buffers_and_mixed_alignments_are_left_to_the_heuristics() -> None:

@@ -32,7 +32,8 @@ from .instance import PLACED, Instance
 from .placement import Placer
 from .problem import Int64Array
 
-#: Nodes of the shortest attempt; most problems that are solved at all are solved within them.
+#: Nodes of the shortest attempt, beside the one that each buffer takes anyway; most problems that are solved at all are
+#: solved within them.
 SHORTEST_ATTEMPT = 1_000
 #: States that are remembered for one set of buffers.
 REMEMBERED = 20
@@ -77,7 +78,7 @@ def is_searchable(placer: Placer) -> bool:
 
 
 def fit_within(placer: Placer, capacity: int, nodes: int) -> tuple[list[int] | None, bool]:
-    """Look for a placement within ``capacity`` units by at most so many nodes.
+    """Look for a placement within ``capacity`` units by so many nodes, beside one for each buffer in every attempt.
 
     Returns:
         Offsets in units by the placer's numbers, or None; and whether the answer is final: a None that is final means
@@ -86,7 +87,7 @@ def fit_within(placer: Placer, capacity: int, nodes: int) -> tuple[list[int] | N
     instance = Instance(placer, capacity)
     for attempt, rules in enumerate(_rules(instance)):
         limit = min(SHORTEST_ATTEMPT * _luby(attempt + 1), nodes)
-        search = Search(instance, rules, limit)
+        search = Search(instance, rules, instance.count + limit)
         found = search.run()
         if found is not None or search.is_proved:
             return _by_number(instance, found), True

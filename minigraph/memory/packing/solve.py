@@ -25,10 +25,12 @@ LARGE = 200_000
 #: share of its own. A unit takes about 0.1 microseconds.
 HEURISTIC_WORK = {"default": 12_000_000, "full": 200_000_000}
 SEARCH_WORK = {"default": 6_000_000, "full": 40_000_000}
-#: Nodes of the exact search before the walk, and behind it, up to so many buffers, some 5000 a second; a node takes as
-#: much longer as there are more buffers, and the nodes become fewer by as much.
+#: Nodes of the exact search for each capacity it is asked for, before the walk, and behind it, up to so many buffers,
+#: some 5000 a second; a node takes as much longer as there are more buffers, and the nodes become fewer by as much.
 EXACT_BUFFERS = 1_000
-EXACT_NODES = {"default": (6_000, 0), "full": (10_000, 400_000)}
+EXACT_NODES = {"default": (2_500, 0), "full": (5_000, 130_000)}
+#: Capacities that it is asked for where none is given.
+EXACT_CAPACITIES = 3
 #: Above the bound by this part of it a placement is looked for first, which is found more easily than at the bound.
 EASIER = 0.004
 #: The walk lists every pair of overlapping lifetimes; with more than this many it would not pay.
@@ -66,8 +68,9 @@ class _Packing:
         self.problem = problem
         bound = self.placer.bound
         self.bound = bound
+        self.is_capped = capacity_bytes is not None
         self.goal = bound if capacity_bytes is None else max(bound, capacity_bytes // self.placer.unit_bytes)
-        self.close = self.goal + int(bound * CLOSE_ENOUGH) if capacity_bytes is None else self.goal
+        self.close = self.goal if self.is_capped else self.goal + int(bound * CLOSE_ENOUGH)
         # Buffers of their own bytes: what everything else has to beat.
         naive = problem.naive_offsets[self.placer.ids] // self.placer.unit_bytes
         self.top, self.placement, self.method = self.placer.top(naive), naive.tolist(), "naive"
@@ -110,16 +113,19 @@ class _Packing:
         self._offer("walk", found, order)
 
     def _search_exactly(self, nodes: int) -> None:
-        """Ask for a placement a little above the goal, if the best one is not there yet, and then for one at it."""
+        """Ask for a placement a little above the goal, then for one at it, or halfway to the best if there is none."""
         if nodes == 0 or self.top <= self.close or not is_searchable(self.placer):
             return
-        easier = self.goal + int(self.bound * EASIER) if self.close > self.goal else self.goal
-        for capacity in sorted({easier, self.goal}, reverse=True):
-            if self.top > capacity:
-                found, _ = fit_within(self.placer, capacity, nodes // 2)
-                if found is None:
-                    return
-                self._offer("exact", found, [])
+        failed, capacity = self.goal - 1, self.goal
+        if not self.is_capped and self.top > self.goal + int(self.bound * EASIER):
+            capacity += int(self.bound * EASIER)
+        for _ in range(1 if self.is_capped else EXACT_CAPACITIES):
+            found, _ = fit_within(self.placer, capacity, nodes)
+            self._offer("exact", found, [])
+            failed = capacity if found is None else failed
+            if self.top <= max(self.close, failed + int(self.bound * CLOSE_ENOUGH) + 1):
+                return
+            capacity = self.goal if failed < self.goal else (failed + self.top) // 2
 
     def _lift_highest(self, order: Order, work: int) -> None:
         """Move what touches the arena's top to the front of the order and pack again, while work is left."""
