@@ -62,7 +62,7 @@ def test_samples_of_the_operators_agree_with_numpy(name: str) -> None:
 
 
 def test_a_slice_that_ends_with_a_chunk_has_the_bits_of_the_whole() -> None:
-    data, weight, grad = draw(259, 50), draw(40, 50), draw(259, 40)
+    data, weight, grad = (draw(*shape).astype(np.float32) for shape in ((259, 50), (40, 50), (259, 40)))
     params = {"num_hidden": 40, "no_bias": True}
     whole, = run("FullyConnected", params, [data, weight])
     parts = [run("FullyConnected", params, [data[s], weight])[0] for s in (slice(128), slice(128, 259))]
