@@ -79,7 +79,7 @@ class LstmCell(Op):
             return [None] * 3
         given = grads[0] if grads[0] is not None else only(b.node("zeros_like", [outs[0]]))
         more = [] if grads[1] is None else [grads[1]]
-        gates, cell = b.node("_lstm_cell_backward", [given, *more, ins[2], outs[1], outs[2]], cell_grad=bool(more))
+        gates, cell = b.node("_lstm_cell_backward", [given, *more, ins[2], outs[1], outs[2]], with_cell=bool(more))
         return [gates, gates, cell]
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
@@ -108,7 +108,7 @@ class LstmCell(Op):
 class BackwardParams:
     """Parameters of the gradient of lstm_cell."""
 
-    cell_grad: bool = param(True, "bool", "whether a gradient of the new cell arrives")
+    with_cell: bool = param(True, "bool", "whether a gradient of the new cell arrives")
 
 
 @register
@@ -120,7 +120,7 @@ class LstmCellBackward(Op):
     recompute = "cheap"
 
     def inputs(self, p: BackwardParams) -> tuple[str, ...]:
-        return ("out_grad", *(("cell_grad",) if p.cell_grad else ()), "old_cell", "cell", "gates")
+        return ("out_grad", *(("cell_grad",) if p.with_cell else ()), "old_cell", "cell", "gates")
 
     def outputs(self, p: BackwardParams) -> tuple[str, ...]:
         return ("gates_grad", "old_cell_grad")
@@ -148,7 +148,7 @@ class LstmCellBackward(Op):
         np.subtract(1, through, out=through)
         np.multiply(through, o, out=through)
         np.multiply(through, grad, out=through)
-        if p.cell_grad:
+        if p.with_cell:
             np.add(through, ins[1], out=through)
         _logistic(o, first, grad, second, to_o)
         _logistic(i, g, through, second, second)    # g is read once more before i's place is written
@@ -167,7 +167,7 @@ class LstmCellBackward(Op):
     def samples(self) -> Sequence[Sample]:
         state, gates = (3, 2), (3, 8)
         return (Sample({}, (state, state, state, state, gates), differentiable=False),
-                Sample({"cell_grad": False}, (state, state, state, gates), differentiable=False))
+                Sample({"with_cell": False}, (state, state, state, gates), differentiable=False))
 
 
 def _logistic(gate: np.ndarray, factor: np.ndarray, grad: np.ndarray, term: np.ndarray, out: np.ndarray) -> None:

@@ -30,6 +30,6 @@ class LstmCellBackwardKernels(KernelOp):
         rows, size = ins[0].shape
         if not rows * size:
             return ()
-        arriving = pointer(ins[1]) if p.cell_grad else address(0)
+        arriving = pointer(ins[1]) if p.with_cell else address(0)
         args = (pointer(ins[0]), arriving, *map(pointer, (*ins[-3:], *outs)), int64(rows), int64(size))
         return (Launch("lstm_cell_backward_float32", flat_grid(rows * size), (BLOCK, 1, 1), args),)

@@ -74,7 +74,7 @@ HUGE_CASES = [
     ("sum", {"axis": (1,)}, (HUGE,), ((65536,),)),
     ("FullyConnected", {"num_hidden": 65536, "no_bias": True}, (HUGE, HUGE), (HUGE,)),
     ("_batchnorm_train", {"fix_gamma": False}, ((4, 256, 256, 100, 100), (256,), (256,)),
-     ((4, 256, 256, 100, 100), (256,), (256,))),
+     ((4, 256, 256, 100, 100), (256,), (256,), (256,))),
 ]
 
 

@@ -20,4 +20,4 @@ def test_any_size_agrees_with_numpy(kernels, size):
     state, gates = size, (size[0], 4 * size[1])
     kernels.check("lstm_cell", {}, random_arrays(gates, gates, state), atol=1e-6)
     kernels.check("_lstm_cell_backward", {}, random_arrays(state, state, state, state, gates), atol=1e-6)
-    kernels.check("_lstm_cell_backward", {"cell_grad": False}, random_arrays(state, state, state, gates), atol=1e-6)
+    kernels.check("_lstm_cell_backward", {"with_cell": False}, random_arrays(state, state, state, gates), atol=1e-6)

@@ -106,7 +106,7 @@ def test_every_policy_gives_the_bits_of_plain_whatever_the_schedule_and_without_
     assert races == 0 and len(answers) == 2 * len(POLICIES) * len(variants)
     for case, same, again, copies in answers:
         assert same, case
-        assert again > 0 or "vdnn" in case or "swaps" in case, case
+        assert again + copies > 0, case
         assert copies > 0 or "vdnn" not in case, case
 
 
@@ -128,20 +128,21 @@ def measured() -> list:
             exe.step(control, **batch)
         planned = exe.plan
         arenas = sum(align(arena.bytes, ALIGNMENT) for arena in planned.arenas if arena.space == "device")
+        pinned = sum(align(arena.bytes, PINNED_UNIT) for arena in planned.arenas if arena.space == "host")
         host = sum(array.nbytes for array in exe.group.memory._host.values())
         answers.append((policy, arenas, pool.peak_bytes - exe.group.memory.staging.device_bytes, planned.planned_bytes,
-                        exe.options.memory.budget_bytes, planned.arena_bytes("host"), host))
+                        exe.options.memory.budget_bytes, pinned, host))
         del exe
     return answers
 
 
 def test_device_bytes_counted_by_the_pool_are_the_planned_ones_and_keep_the_budget():
     answers = {policy: rest for policy, *rest in run(measured, SOFTCUDA_SCHED="lazy")}
-    for policy, (arenas, counted, planned, budget, host_planned, host) in answers.items():
+    for policy, (arenas, counted, planned, budget, pinned, host) in answers.items():
         assert counted == arenas, policy
         assert 0 <= arenas - planned < 2 * ALIGNMENT, "the pool rounds each arena"
         assert budget is None or planned <= budget
-        assert host == align(host_planned, PINNED_UNIT), "page-locked memory comes in pages"
+        assert host == pinned, "page-locked memory comes in pages, for each arena"
     assert answers["sublinear"][0] < answers["plain"][0] and answers["vdnn_all"][4] > 0
 
 

@@ -30,6 +30,6 @@ class LstmCellBackward(_Cell):
 
     def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
               algorithm: str) -> Sequence[NativeCall]:
-        arriving = pointer(ins[1]) if p.cell_grad else address(0)
+        arriving = pointer(ins[1]) if p.with_cell else address(0)
         return [NativeCall("lstm_cell_backward", (pointer(ins[0]), arriving, *map(pointer, (*ins[-3:], *outs)),
                                                   int64(*ins[0].shape)))]

@@ -16,4 +16,4 @@ def test_the_cell_and_its_gradient_agree_with_numpy(size: tuple[int, int]) -> No
         return [rng.normal(0, 2, shape) for shape in shapes]
     check("lstm_cell", {}, draw(gates, gates, state), rtol=1e-6)
     check("_lstm_cell_backward", {}, draw(state, state, state, state, gates), rtol=2e-6)
-    check("_lstm_cell_backward", {"cell_grad": False}, draw(state, state, state, gates), rtol=2e-6)
+    check("_lstm_cell_backward", {"with_cell": False}, draw(state, state, state, gates), rtol=2e-6)
