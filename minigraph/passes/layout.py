@@ -58,7 +58,11 @@ class _Problem:
         self.machine = machine
         self._memo: dict[tuple, list[_Offer]] = {}
         self.offers = [self._offers(i, layouts) for i in range(len(graph))]
-        self.readers = graph.readers()
+        self.uses: list[list[tuple[int, int, bool]]] = [[] for _ in range(graph.num_entries)]
+        """For each entry who reads it: the node, the number of its input, and whether that is after forward."""
+        for i in range(len(graph)):
+            for k, entry in enumerate(graph.inputs[i]):
+                self.uses[entry].append((i, k, graph.phase[i] != FORWARD))
         self.outputs = set(graph.outputs)
         self._moved: dict[tuple, float] = {}
 
@@ -110,13 +114,24 @@ class _Problem:
     def improved(self, choice: Choice) -> Choice:
         """Let one node after the other take what is cheapest beside its neighbours, until none changes."""
         nodes = [i for i, found in enumerate(self.offers) if len(found) > 1]
+        open_ = bytearray(len(self.offers))
+        for i in nodes:
+            open_[i] = 1
         for sweep in range(MOST_SWEEPS):
-            changed = False
             for i in nodes if sweep % 2 == 0 else reversed(nodes):
-                changed |= self._improve(choice, i)
-            if not changed:
+                if open_[i]:
+                    open_[i] = 0
+                    if self._improve(choice, i):
+                        self._reopen(open_, i)
+            if not any(open_):
                 break
         return choice
+
+    def _reopen(self, open_: bytearray, i: int) -> None:
+        """Let the nodes beside one that has changed choose again: only for them has anything changed."""
+        for entry in (*self.graph.inputs[i], *self.graph.entries(i)):
+            for node in (self.graph.node_of[entry], *(reader for reader, *_ in self.uses[entry])):
+                open_[node] |= node != i and len(self.offers[node]) > 1
 
     def _improve(self, choice: Choice, i: int) -> bool:
         before, costs = choice[i], []
@@ -146,12 +161,15 @@ class _Problem:
                 yield entry, wanted, later
 
     def _conversion_seconds(self, choice: Choice, entry: Entry) -> float:
-        made = self.made_in(choice, entry)
-        places = {place for reader in self.readers[entry] for place in self.read_in(choice, reader)
-                  if place[0] == entry and place[1] != made}
+        made, offers = self.made_in(choice, entry), self.offers
+        places = set()
+        for node, k, later in self.uses[entry]:
+            wanted = offers[node][choice[node]].ins[k]
+            if wanted is not None and wanted != made:
+                places.add((wanted, later))
         if entry in self.outputs and made != PLAIN:
-            places.add((entry, PLAIN, False))
-        return sum(self._move_seconds(entry, made, wanted) for _, wanted, _ in places)
+            places.add((PLAIN, False))
+        return sum(self._move_seconds(entry, made, wanted) for wanted, _ in sorted(places))
 
     def _move_seconds(self, entry: Entry, source: str, target: str) -> float:
         shape, dtype = self.graph.shape[entry], self.graph.dtype[entry]
