@@ -9,7 +9,7 @@ import pytest
 import minigraph as mx
 from minigraph.memory.policies import POLICIES, judge
 from minigraph.memory.policies.auto import auto
-from minigraph.memory.policies.search import WORK, _values, candidates
+from minigraph.memory.policies.search import MOST_RUNS, WORK, _by_worth, _values, candidates
 from minigraph.memory.schedule import Recomputation
 from minigraph.planning import plan
 from tests.memory.problems import problem_of
@@ -42,6 +42,12 @@ def test_no_set_of_values_made_again_once_beats_the_search() -> None:
 def test_the_search_keeps_to_its_work() -> None:
     problem = problem_of(convolutional(6), {"data": (4, 3, 8, 8)})
     assert sum(len(schedule) for schedule in candidates(problem)) <= 3 * WORK
+
+
+def test_giving_up_by_worth_takes_steps_in_proportion_to_depth() -> None:
+    problem = problem_of(chain(60, width=64), {"data": (256, 64)})
+    lengths = [len(schedule) for schedule in _by_worth(problem)]
+    assert lengths and max(lengths) <= MOST_RUNS * len(problem.order)
 
 
 @pytest.mark.parametrize("host", [None, "1GiB"])
