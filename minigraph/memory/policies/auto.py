@@ -11,7 +11,7 @@ from ..schedule import Schedule, from_order
 from .checkpoints import drop_before, nested, spaced
 from .cuts import Cut, find_cuts
 from .hybrid import lowest, played
-from .problem import Candidate, Problem, judge
+from .problem import Candidate, Problem, judge_beside_homes
 from .search import candidates
 from .swapping import absences, with_swaps
 
@@ -32,7 +32,7 @@ class Grid:
 
 
 FINE = Grid((4, 8, 16, 32, 64, 128), (0.25, 0.5, 0.75, 1.0), (3, 4, 6, 8, 12), (3, 4), (2, 3, 4), (4, 32, None))
-COARSE = Grid((64, 128), (1.0,), (8,), (4,), (3,), ())
+COARSE = Grid((64, 128), (1.0,), (8,), (4,), (3,), (None,))
 COARSE_FROM = 60_000
 """Nodes from which on the coarse grid is tried: there every schedule takes a second, and one level goes far."""
 
@@ -41,8 +41,8 @@ def auto(problem: Problem) -> list[Candidate]:
     """The plain order; cheap values dropped; checkpoints over a part or all of forward, in one to three levels; what a
     search finds; and each value kept, swapped or computed again by what it costs."""
     searched = candidates(problem) if len(problem.order) < COARSE_FROM else ()
-    return judge(problem, chain([from_order(problem.order)], _schedules(problem), searched, played(problem),
-                                lowest(problem)))
+    return judge_beside_homes(problem, chain([from_order(problem.order)], _schedules(problem), searched,
+                                             played(problem), lowest(problem)))
 
 
 def _schedules(problem: Problem) -> Iterator[Schedule]:

@@ -15,7 +15,7 @@ from itertools import chain
 from ...base import Entry
 from ...ops.op import only_moves
 from ..schedule import DROP, IN, OUT, RUN, Schedule
-from .problem import Candidate, Problem, judge
+from .problem import Candidate, Problem, front, judge
 
 SHARES = (0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 """Shares of the bytes of all variables that are tried away from the device."""
@@ -33,7 +33,7 @@ class Form:
 FORMS = (Form(2, 2, True), Form(2, None, False), Form(64, None, False))
 BASES = 6
 """Schedules of the computation that are tried with each of them."""
-COARSE_SHARES, COARSE_FORMS, COARSE_BASES = (0.9, 1.0), FORMS[-1:], 3
+COARSE_SHARES, COARSE_FORMS, COARSE_BASES = (0.9, 1.0), FORMS[-1:], 6
 """The same for graphs so large that trying all the others would take longer than `WORK`."""
 WORK = 4_000_000
 """Steps of schedules that are looked at; about a microsecond or two each."""
@@ -141,6 +141,7 @@ def place_homes(problem: Problem, candidates: list[Candidate], free: bool) -> li
     movable = sum(problem.size_bytes[entry] for entry in order)
     bases = [c for c in candidates if c.peak_bytes - movable <= problem.machine.memory_bytes] if not fine else []
     bases = bases or candidates  # where every schedule takes long, none that the machine has no room for
+    bases = front(c for c in bases if c.host_bytes <= problem.host_bytes_beside_homes) or bases
     moved = (homes.schedule(base.schedule, away, form) for base in spread(bases, count if free else len(bases))
              for away in dict.fromkeys(choices) if away for form in forms)
     return judge(problem, chain((c.schedule for c in candidates if not problem.settled), moved))

@@ -74,6 +74,11 @@ class Problem:
         return op is not None and op.recompute == "costly"
 
     @cached_property
+    def host_bytes_beside_homes(self) -> int:
+        """What the host budget leaves for swapped values when all variables are at home there."""
+        return self.host_budget_bytes - sum(self.size_bytes[e] for e in self.variables if e not in self.settled)
+
+    @cached_property
     def forward(self) -> tuple[int, ...]:
         """The forward nodes in order."""
         return tuple(self.order[:self.backward_start])
@@ -128,6 +133,23 @@ def judge(problem: Problem, schedules: Iterable[Schedule]) -> list[Candidate]:
         if found.host_bytes <= problem.host_budget_bytes:
             _join(left, Candidate(schedule, found.peak_bytes, found.seconds, found.host_bytes))
     return left
+
+
+def judge_beside_homes(problem: Problem, schedules: Iterable[Schedule]) -> list[Candidate]:
+    """As `judge`, and besides those that nothing beats which leaves host memory for all variables: a schedule that
+    swaps more may be better in peak and time, and yet have no room there for homes."""
+    left: list[Candidate] = []
+    roomy: list[Candidate] = []
+    for schedule in schedules:
+        found = problem.quick(schedule)
+        candidate = Candidate(schedule, found.peak_bytes, found.seconds, found.host_bytes)
+        if found.host_bytes <= problem.host_budget_bytes:
+            _join(left, candidate)
+        if found.host_bytes <= problem.host_bytes_beside_homes:
+            _join(roomy, candidate)
+    known = {id(candidate) for candidate in left}
+    left += (candidate for candidate in roomy if id(candidate) not in known)
+    return sorted(left, key=lambda c: (c.seconds, c.peak_bytes))
 
 
 def front(candidates: Iterable[Candidate]) -> list[Candidate]:
