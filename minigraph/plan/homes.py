@@ -37,7 +37,8 @@ class Homes:
             elif writes:
                 self._compute(i, kind, reads, writes)
         for k, tensor in enumerate(self.plan.persistent):
-            if self.value[tensor.last] not in self.holders[k]:
+            empty = not self.places.bytes[tensor.first]    # without bytes there is nothing to have at home
+            if not empty and self.value[tensor.last] not in self.holders[k]:
                 self._fail(k, len(self.plan), f"is not in {self.places.buffer(tensor.last)}, its home at the end")
         return len(self.holders)
 
