@@ -33,6 +33,8 @@ class Grid:
 
 FINE = Grid((4, 8, 16, 32, 64, 128), (0.25, 0.5, 0.75, 1.0), (3, 4, 6, 8, 12), (3, 4), (2, 3, 4), (4, 32, None))
 COARSE = Grid((64, 128), (1.0,), (8,), (4,), (3,), (None,))
+SWAPPED_BEHIND, SWAPPED_STRETCHES = (0.0, 0.3, 0.6), 64
+"""Shares of forward behind which costly values are swapped, and stretches between checkpoints for all others."""
 COARSE_FROM = 60_000
 """Nodes from which on the coarse grid is tried: there every schedule takes a second, and one level goes far."""
 
@@ -54,6 +56,7 @@ def _schedules(problem: Problem) -> Iterator[Schedule]:
         yield drop_before(problem, cuts, [], round(end * share), costly)
     if problem.host_budget_bytes and grid.leads:
         yield from _swapping(problem, grid, [costly, problem.droppable])
+        yield from _swapped_behind(problem, cuts, costly)
     total = cuts[-1].before_bytes if cuts else 0
     for stretches in _distinct(cuts, total, grid.stretches):
         chosen = spaced(cuts, total / stretches)
@@ -82,6 +85,18 @@ def _swapping(problem: Problem, grid: Grid, kinds: Sequence[Collection[Entry]]) 
             if chosen:
                 yield from (with_swaps(problem, base, chosen, lead=lead) for lead in grid.leads)
                 yield with_swaps(problem, base, chosen, eager=True, lead=grid.leads[0])
+
+
+def _swapped_behind(problem: Problem, cuts: list[Cut], costly: Collection[Entry]) -> Iterator[Schedule]:
+    """All of forward computed again between checkpoints, but for the costly values of its end, which are swapped."""
+    total = cuts[-1].before_bytes if cuts else 0
+    for share in SWAPPED_BEHIND:
+        start = round(len(problem.forward) * share)
+        late = {e for node in problem.forward[start:] for e in problem.graph.entries(node) if e in costly}
+        base = drop_before(problem, cuts, nested(cuts, [total / SWAPPED_STRETCHES]), len(problem.forward), late)
+        away = absences(problem, base, late)
+        if away:
+            yield with_swaps(problem, base, sorted(away, key=lambda a: a.last))
 
 
 def _distinct(cuts: list[Cut], total: float, numbers: Sequence[int]) -> Iterator[int]:
