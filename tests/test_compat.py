@@ -56,7 +56,7 @@ def test_a_network_of_1286_nodes_is_planned_and_verified_at_full_size():
     assert step.verify_seconds is not None and forward.verify_seconds is not None
     assert step.lower_bound_bytes <= step.planned_bytes < 1.02 * step.lower_bound_bytes
     assert step.planned_bytes < 0.4 * step.naive_bytes
-    assert forward.planned_bytes < 0.06 * forward.naive_bytes
+    assert forward.planned_bytes < 0.08 * forward.naive_bytes
     shapes = symbol.infer_shape(data=(32, 3, 224, 224))[0]
     weights = 4 * sum(np.prod(shape) for shape in shapes[1:-1])  # neither data nor labels
     assert weights < forward.persistent_bytes < 1.01 * weights
