@@ -17,7 +17,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import importlib
-import importlib.util
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -27,9 +26,8 @@ from types import ModuleType
 from typing import Any
 
 from ...base import MXNetError, parse_bytes
+from ..checkout import checkout_script
 
-CHECKOUT = Path(__file__).resolve().parents[3]
-"""The source checkout, when minigraph runs from one: the software driver and the kernels' sources are there."""
 FORKED = ("this process was forked from one that had used the GPU, and CUDA does not survive a fork; start it with "
           "multiprocessing's \"spawn\" method, or leave the GPU to the parent")
 
@@ -209,13 +207,7 @@ def software_library(settings: Settings) -> Path:
 
 def software_builder() -> ModuleType | None:
     """The checkout's tests/softcuda/build.py, or None where minigraph does not run from a checkout."""
-    path = CHECKOUT / "tests" / "softcuda" / "build.py"
-    spec = importlib.util.spec_from_file_location("minigraph_softcuda_build", path) if path.is_file() else None
-    if spec is None or spec.loader is None:
-        return None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return checkout_script("minigraph_softcuda_build", "tests", "softcuda", "build.py")
 
 
 def _library_version(library: ctypes.CDLL) -> int:

@@ -12,8 +12,9 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from ...base import MXNetError
+from ..checkout import CHECKOUT
 from .context import PrimaryContext
-from .driver import CHECKOUT, Driver, software_builder
+from .driver import Driver, software_builder
 from .launch import Launch
 
 STATIC_SHARED_BYTES = 48 << 10

@@ -6,17 +6,14 @@ computes instead; a warning says so once.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import threading
 import warnings
 from pathlib import Path
-from types import ModuleType
 
 from ....base import MXNetError
+from ...checkout import checkout_script
 from .settings import Settings
 
-CHECKOUT = Path(__file__).resolve().parents[4]
-"""The source checkout, when minigraph runs from one: the kernels' sources are there."""
 PACKAGE = Path(__file__).resolve().parents[3]
 NUMPY = "numpy"
 """The choice of no library."""
@@ -158,7 +155,7 @@ def _warn_once(reason: str) -> None:
 def _files(settings: Settings) -> tuple[dict[str, Path], str]:
     """Libraries by level, the lowest first, and why there are none."""
     folder, reason = PACKAGE / "_kernels", "this installation was made without a C++ compiler"
-    builder = _builder()
+    builder = checkout_script("minigraph_cpu_build", "kernels", "cpu", "build.py")
     if builder is not None:
         try:
             folder = builder.build(settings.build_cache, settings.compiler)
@@ -166,14 +163,3 @@ def _files(settings: Settings) -> tuple[dict[str, Path], str]:
             return {}, str(error)
     files = {path.stem.removeprefix("cpu-"): path for path in sorted(folder.glob("cpu-*.so"))}
     return files, "" if files else reason
-
-
-def _builder() -> ModuleType | None:
-    """The checkout's kernels/cpu/build.py, or None where minigraph is installed."""
-    path = CHECKOUT / "kernels" / "cpu" / "build.py"
-    spec = importlib.util.spec_from_file_location("minigraph_cpu_build", path) if path.is_file() else None
-    if spec is None or spec.loader is None:
-        return None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

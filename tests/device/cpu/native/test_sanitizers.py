@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from minigraph.device.cpu.native.library import CHECKOUT
+from minigraph.device.checkout import CHECKOUT
 from minigraph.device.cpu.native.settings import Settings
 
 from .harness import the_library
