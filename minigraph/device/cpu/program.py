@@ -3,7 +3,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from itertools import groupby
+from typing import Any, cast
 
 import numpy as np
 
@@ -100,11 +101,11 @@ def _compute(compute: Callable[..., None], params: Any, ins: list[np.ndarray], o
 def merged(calls: Iterable[Call]) -> list[Call]:
     """The same calls with each run of kernels that follow one another as one call."""
     result: list[Call] = []
-    for call in calls:
-        if isinstance(call, NativeRun) and result and isinstance(result[-1], NativeRun):
-            result[-1] = joined(result[-1], call)
+    for native, group in groupby(calls, lambda call: isinstance(call, NativeRun)):
+        if native:
+            result.append(joined(cast("list[NativeRun]", list(group))))
         else:
-            result.append(call)
+            result.extend(group)
     return result
 
 

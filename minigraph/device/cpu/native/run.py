@@ -39,6 +39,6 @@ class NativeRun:
             refusal.check()
 
 
-def joined(first: NativeRun, second: NativeRun) -> NativeRun:
-    """Both, one after the other."""
-    return NativeRun(first.library, first.calls + second.calls)
+def joined(runs: Sequence[NativeRun]) -> NativeRun:
+    """All of one or more, one after the other."""
+    return runs[0] if len(runs) == 1 else NativeRun(runs[0].library, [call for run in runs for call in run.calls])
