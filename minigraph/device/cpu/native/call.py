@@ -43,6 +43,13 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelAddress:
+    """An argument: the function of a kernel that the called one calls in its turn."""
+
+    kernel: str
+
+
+@dataclass(frozen=True, slots=True)
 class NativeCall:
     """One call: `args` are (struct format, value or tuple of values) in the order of the kernel's struct; `refusal` is
     what the kernel may refuse."""
@@ -55,7 +62,8 @@ class NativeCall:
         """The function's address, its packed arguments, and what it may refuse; MXNetError when the kernel takes
         other arguments."""
         address, nbytes = library.kernel(self.kernel)
-        values = [v for _, value in self.args for v in (value if isinstance(value, tuple) else (value,))]
+        values = [library.kernel(v.kernel)[0] if isinstance(v, KernelAddress) else v
+                  for _, value in self.args for v in (value if isinstance(value, tuple) else (value,))]
         packed = struct.pack("@" + "".join(form for form, _ in self.args) + "0P", *values)
         if len(packed) != nbytes:
             raise MXNetError(f"kernel {self.kernel} of {library.path} takes {nbytes} bytes of arguments, got "
