@@ -31,7 +31,7 @@ from .plan.plan import Plan
 from .plan.report import Report, report
 from .plan.techniques import recomputed, sliced, swapped_bytes
 from .plan.trace import trace
-from .planning import PROGRAMS, Largest, Program, largest, least_budget, prepare
+from .planning import PROGRAMS, Largest, Program, largest, least_budget, prepare, unplanned_bytes
 
 _EPILOG = """NETWORK is zoo.NAME (zoo.mlp, zoo.lenet, zoo.resnet), a module or a Python file with get_symbol, or MXNet's
 -symbol.json. An image_shape that get_symbol takes comes from the shape of data unless it is given by --arg.
@@ -159,7 +159,8 @@ def _print_plan(given: argparse.Namespace) -> None:
         write_atomically(given.timeline, page.encode())
     if given.trace:
         write_atomically(given.trace, json.dumps(trace(plan, given.machine)).encode())
-    figures = report(plan, machine=given.machine, budget_bytes=program.request.budget_bytes) if given.alone \
+    figures = report(plan, machine=given.machine, budget_bytes=program.request.budget_bytes,
+                     unplanned_bytes=unplanned_bytes(plan, given.machine)) if given.alone \
         else _report(program, plan)
     print(json.dumps(figures.json()) if given.json else figures.text())
 
@@ -173,7 +174,7 @@ def _report(program: Program, plan: Plan) -> Report:
     if program.request.budget_bytes is not None:
         least = least_budget(program)
     return report(plan, plain=plain, machine=program.request.machine, budget_bytes=program.request.budget_bytes,
-                  least_budget_bytes=least)
+                  least_budget_bytes=least, unplanned_bytes=unplanned_bytes(plan, program.request.machine))
 
 
 def _print_machine(given: argparse.Namespace) -> None:

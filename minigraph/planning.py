@@ -9,6 +9,7 @@ from typing import Any
 from .base import MXNetError, OutOfMemoryError, Shape, format_bytes, parse_bytes
 from .binding import bind_graph, device_of, normalise_requests
 from .context import cpu
+from .device.cpu import CpuDevice
 from .device.device import Device
 from .device.null import NullDevice
 from .graph import Graph
@@ -95,6 +96,11 @@ def _device_of(machine: str) -> Device:
     """The device whose kernels a plan for a machine is made of: this one, or a GPU that need not be there."""
     model = get_machine(machine)
     return NullDevice(model) if model.device == "gpu" else device_of(cpu())
+
+
+def unplanned_bytes(plan: Plan, machine: str = "cpu") -> int | None:
+    """Bytes that running a plan takes here beside its arenas, at most; None for the machine of a GPU: not known."""
+    return None if get_machine(machine).device == "gpu" else CpuDevice().unplanned_bytes(plan)
 
 
 def least_budget(program: Program) -> int:

@@ -133,11 +133,13 @@ void Pool::serve() {
 
 void Pool::start_threads() {
     const int wanted = wanted_threads.load();
-    while (started < wanted - 1) {
+    pthread_attr_t attributes;
+    if (started < wanted - 1 && pthread_attr_init(&attributes) == 0) {
+        pthread_attr_setstacksize(&attributes, STACK_BYTES);
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
         pthread_t thread;
-        if (pthread_create(&thread, nullptr, serve_pool, this) != 0) break;  // fewer threads do the same
-        pthread_detach(thread);
-        started++;
+        while (started < wanted - 1 && pthread_create(&thread, &attributes, serve_pool, this) == 0) started++;
+        pthread_attr_destroy(&attributes);  // with fewer threads the same is done
     }
     threads.store(wanted);
 }
@@ -199,3 +201,6 @@ EXPORT void minigraph_set_threads(int threads) {
 }
 
 EXPORT int minigraph_threads() { return wanted_threads.load(); }
+
+// What a thread takes beside the planned bytes, at most: its stack and its scratch.
+EXPORT int64_t minigraph_thread_bytes() { return STACK_BYTES + SCRATCH_FLOATS * static_cast<int64_t>(sizeof(float)); }

@@ -17,3 +17,7 @@ int pool_threads();
 // This thread's scratch of SCRATCH_FLOATS, aligned to 64 bytes; what it holds does not outlive a task.
 constexpr int64_t SCRATCH_FLOATS = 192 << 10;
 float *thread_scratch();
+
+// Stack of the pool's threads. A product of matrices takes 384 KiB of it; the rest is for what debuggers and sanitizers
+// add.
+constexpr int64_t STACK_BYTES = 1 << 20;

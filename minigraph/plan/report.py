@@ -26,6 +26,7 @@ class Report:
     is planned over lower bound. `peak_tensors` are the ten largest live at the peak, `advice` says what takes most of
     it and what to change. `techniques` has each technique's savings and costs, None for a plan that uses none.
     `budget_bytes` is the budget asked for, if any, and `least_budget_bytes` the least one that would do, when known.
+    `unplanned_bytes` are what the device may take beside the arenas, which no budget covers; None when not known.
     """
 
     nodes: int
@@ -52,6 +53,7 @@ class Report:
     feasible: bool = True
     budget_bytes: int | None = None
     least_budget_bytes: int | None = None
+    unplanned_bytes: int | None = None
 
     @property
     def peak_live_bytes(self) -> int:
@@ -82,6 +84,8 @@ class Report:
                 ("planned", f"{format_bytes(self.planned_bytes)} ({self.ratio:.3f} of the lower bound)"),
                 ("  persistent", format_bytes(self.persistent_bytes)),
                 ("  transient", format_bytes(self.transient_bytes)), ("host", format_bytes(self.host_bytes))]
+        if self.unplanned_bytes is not None:
+            rows.append(("not planned", f"{format_bytes(self.unplanned_bytes)} at most, for threads of kernels"))
         if self.budget_bytes is not None:
             least = "" if self.least_budget_bytes is None else f", {format_bytes(self.least_budget_bytes)} would do"
             rows.append(("budget", format_bytes(self.budget_bytes) + least))
@@ -100,11 +104,11 @@ class Report:
 
 def report(plan: Plan, verify_seconds: float | None = None, *, plain: Plan | None = None,
            machine: str | Machine = "cpu", budget_bytes: int | None = None,
-           least_budget_bytes: int | None = None) -> Report:
+           least_budget_bytes: int | None = None, unplanned_bytes: int | None = None) -> Report:
     """The report of a plan; `verify_seconds` defaults to what the plan's own figures say of the verify pass.
 
     `plain` is the plain plan of the same program, against which savings are counted, and `machine` the one whose times
-    the techniques are given in. The budget and the least one are written down as they are given.
+    the techniques are given in. The budget, the least one and what is not planned are written down as they are given.
     """
     figures = plan.figures
     if verify_seconds is None:
@@ -123,7 +127,7 @@ def report(plan: Plan, verify_seconds: float | None = None, *, plain: Plan | Non
                   dict(figures.pass_seconds), ratio, figures.step_seconds, figures.plain_step_seconds,
                   figures.recompute_flops, again, swapped, tuple(peak_tensors(plan, storages, peak)),
                   advice(by_class, plan.memory), used, budget_bytes=budget_bytes,
-                  least_budget_bytes=least_budget_bytes)
+                  least_budget_bytes=least_budget_bytes, unplanned_bytes=unplanned_bytes)
 
 
 def _machine(machine: str | Machine) -> Machine:

@@ -8,6 +8,7 @@ from ...plan.plan import Kind, Plan
 from ..device import AlgorithmChoices, FusionChoices, LayoutChoices, Memory
 from .memory import CpuMemory
 from .native import call
+from .native.bind import is_native
 from .native.families import import_families
 from .native.library import Library, find_library
 from .program import CpuProgram, PoisonedCpuProgram
@@ -58,6 +59,16 @@ class CpuDevice:
     def memory(self) -> CpuMemory:
         """Empty arenas for a new group of programs."""
         return CpuMemory(self.disk)
+
+    def unplanned_bytes(self, plan: Plan) -> int:
+        """Bytes that running a plan takes beside its arenas, at most: stacks and scratch of the kernels' threads.
+
+        They depend on the number of threads, not on the plan, so no budget covers them. NumPy takes up to 64 KiB more.
+        """
+        library = self.library
+        if library is None or not any(is_native(plan, i) for i in range(len(plan))):
+            return 0
+        return library.threads * library.thread_bytes
 
     def load(self, plan: Plan, memory: Memory, poison: bool = False, graph: bool = False) -> CpuProgram:
         """Prepare a plan over arenas that are large enough for it.

@@ -34,6 +34,7 @@ class Library:
         try:
             self._library = ctypes.CDLL(str(path))
             self.run = self._library.minigraph_run
+            self._library.minigraph_thread_bytes.restype = ctypes.c_int64
         except (OSError, AttributeError) as error:
             raise MXNetError(f"the CPU kernels in {path} cannot be loaded ({error}); install minigraph again, or set "
                              f"MINIGRAPH_CPU_KERNELS=numpy") from error
@@ -61,6 +62,11 @@ class Library:
     @threads.setter
     def threads(self, count: int) -> None:
         self._library.minigraph_set_threads(count)
+
+    @property
+    def thread_bytes(self) -> int:
+        """What each of its threads takes beside the planned bytes, at most: stack and scratch."""
+        return self._library.minigraph_thread_bytes()
 
     @property
     def newest_level(self) -> int:
