@@ -5,7 +5,7 @@
 Each figure is the largest batch or depth that a system reached on its machine, or the bytes that it took. A policy is
 asked for the least bytes at the published size, and for the largest size within the same capacity, by its candidates'
 quick counts; the size found is then planned, packed and verified. `--quick` asks for the published sizes alone. Files
-are written anew after each figure; the deep networks come last.
+are written anew after each figure; the deep networks come last. All seconds are processor time.
 """
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ class Bench:
 
     def measure(self, figure: Figure) -> Row:
         """All policies of one figure that there are, at its published size."""
-        start, row = time.perf_counter(), Row(figure)
+        start, row = time.process_time(), Row(figure)
         for policy in dict.fromkeys((figure.policy, "auto")):
             if policy is not None and (policy == "plain" or policy in POLICIES):
                 row.ours.append(self._ours(figure, policy))
-        row.seconds = time.perf_counter() - start
+        row.seconds = time.process_time() - start
         return row
 
     def _ours(self, figure: Figure, policy: str) -> Ours:
@@ -82,10 +82,10 @@ class Bench:
 
     def search(self, row: Row) -> None:
         """The largest sizes of a figure's policies, where its size is what was published."""
-        start = time.perf_counter()
+        start = time.process_time()
         for ours in () if row.figure.published_bytes else row.ours:
             ours.largest, ours.planned_bytes = self._largest(row.figure, ours.policy)
-        row.seconds += time.perf_counter() - start
+        row.seconds += time.process_time() - start
 
     def _largest(self, figure: Figure, policy: str) -> tuple[int, int | None]:
         """The largest size of a policy and the bytes of its plan, smaller by a share until packing fits too."""
@@ -114,7 +114,7 @@ class Bench:
         self.step = None
         within = figure.slowdown * step.plain_seconds
         return step.planned_bytes(min((c for c in step.candidates(policy) if c.seconds <= within),
-                                      key=lambda c: c.peak_bytes))
+                                      key=lambda c: c.peak_bytes), figure.capacity_bytes)
 
     def _step(self, figure: Figure, n: int) -> Step:
         key = _key(figure, n)
@@ -163,9 +163,9 @@ def _form(figure: Figure, ours: Ours | None, named: bool = False) -> str:
 def markdown(rows: Sequence[Row], lines: Sequence[str], seconds: float, quick: bool) -> str:
     """The figures as a page."""
     page = ["# Published figures beside minigraph's policies", "",
-            f"{time.strftime('%Y-%m-%d', time.gmtime())}, {seconds / 60:.0f} minutes"
-            f"{', the quick form' if quick else ''}. By the machine models; nothing was run on these machines. Copies "
-            "go at the link's own rate, 15.75 GB/s for PCIe 3.0; the papers measured 8 to 12.8.", "",
+            f"{time.strftime('%Y-%m-%d', time.gmtime())}, {seconds / 60:.0f} minutes of "
+            f"processor time{', the quick form' if quick else ''}. By the machine models; nothing was run on these "
+            "machines. Copies go at the link's own rate, 15.75 GB/s for PCIe 3.0; the papers measured 8 to 12.8.", "",
             "## Reproduced from the papers' own rules", "", *lines, "", "## By policy", "",
             "`policy: bytes, xT; **n**, planned bytes`: the least bytes at the published size; modelled time there, of "
             "the fastest candidate within the capacity, over that of the plain order in ample memory; the largest size "
@@ -201,13 +201,13 @@ def main(argv: Sequence[str] | None = None) -> int:
               and given.only in f"{f.table} / {f.network} / {f.system}"]
     if not chosen:
         parser.error(f"no figure has {given.only!r}")
-    start, bench, lines = time.time(), Bench(), reproduced.lines()
+    bench, lines = Bench(), reproduced.lines()
     rows: list[Row] = []
     print("\n".join(lines), flush=True)
 
     def note(row: Row) -> None:
         print(f"{row.seconds:6.1f} s  {row.figure.table} {format_row(row)}", flush=True)
-        seconds = time.time() - start
+        seconds = time.process_time()
         if given.json:
             document = {"summary": summary(rows), "quick": given.quick, "seconds": seconds, "reproduced": lines,
                         "figures": [asdict(each) for each in rows]}

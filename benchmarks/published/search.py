@@ -58,10 +58,12 @@ class Step:
         strategy = PLAIN if policy == "plain" else POLICIES[policy]
         return strategy.offer(self.problem, strategy.moves_homes)
 
-    def planned_bytes(self, candidate: Candidate) -> int:
-        """Bytes of the packed and verified plan of a candidate. The step cannot be asked again."""
+    def planned_bytes(self, candidate: Candidate, capacity_bytes: int | None = None) -> int:
+        """Bytes of the packed and verified plan of a candidate; with a capacity, of the first that packing finds within
+        it, as under a budget: looking on for the least takes a minute of the largest steps. The step cannot be asked
+        again."""
         self.state.schedule = candidate.schedule
-        self.state.request = replace(self.state.request, verify=True)
+        self.state.request = replace(self.state.request, verify=True, budget_bytes=capacity_bytes)
         for stage in PASSES[_SCHEDULED:]:
             run_pass(stage, self.state)
         assert self.state.plan is not None
