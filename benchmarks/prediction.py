@@ -1,11 +1,14 @@
 """Predicted beside measured seconds of a training step, for plans and a batch size that the profile never saw.
 
-    python -m benchmarks.prediction [--quick] [--json FILE] [--rounds N]
+    MINIGRAPH_CPU_THREADS=1 python -m benchmarks.prediction [--quick] [--json FILE] [--rounds N]
 
 The operators of the plain plan of a network are profiled at two batch sizes. Predicted are then the step at a third
-batch size between them, and a plan that keeps to a budget by recomputing: by the bare roofline of the machine as it
-was measured, and with the profile. Measured is the median over steps of executors that take turns, with the
-range of the middle half. The aim is that the profile is within AIM of what is measured.
+batch size between them, and plans of it that keep to a budget by recomputing, that swap to host memory, and whose batch
+is cut into slices: by the bare roofline of the machine as it was measured, and with the profile. Rounds of the profile
+and steps of executors take turns, so that both see the same machine. Operators are timed by their thread's processor
+time (so kernels must have one thread), steps without the time that they waited for a core (benchmarks/quiet.py), and
+the half of the steps counts whose threads waited least: measured is their median, with the range of the middle half.
+The aim is that the profile is within AIM of what is measured.
 """
 from __future__ import annotations
 
@@ -16,14 +19,16 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from benchmarks.quiet import Timed, least_disturbed, timed
 from minigraph.executor import Executor
-from minigraph.measure import measure_machine, merged, profile_ops
-from minigraph.memory.machine import Machine
+from minigraph.measure import Profiler, measure_machine, merged
+from minigraph.memory.machine import MACHINES, Machine
 from minigraph.memory.profile import Profile
 from minigraph.networks import load_network
 from minigraph.optimizer import create
@@ -32,12 +37,17 @@ from minigraph.plan.simulate import simulate
 from minigraph.planning import plan
 
 AIM = 0.15
+HOST_BYTES = 2**30
+"""Host memory that a plan may swap to."""
+STEPS = 3
+"""Steps of each executor in a round."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A network; the batches that are profiled, the one that is predicted, and the share of the plain plan's bytes
-    that a recomputing plan may take (None: there is nothing to recompute)."""
+    """A network; the batches that are profiled, and the one that is predicted; `share` is that of the plain plan's
+    transient bytes which a recomputing plan may take, `slices` the number that the batch is cut into, `swaps` says
+    whether a plan swaps (None, 1 and False: there is no such plan)."""
 
     name: str
     network: str
@@ -45,16 +55,22 @@ class Case:
     shape: tuple[int, ...]
     profiled: tuple[int, int]
     predicted: int
-    share: float | None
+    share: float | None = None
+    slices: int = 1
+    swaps: bool = False
     quick: bool = False
 
 
+def _residual(depth: int) -> dict[str, Any]:
+    return {"num_classes": 10, "depth": depth, "version": 2}
+
+
 CASES = (
-    Case("mlp", "zoo.mlp", {}, (784,), (64, 256), 160, None, quick=True),
-    Case("lenet", "zoo.lenet", {}, (1, 28, 28), (16, 64), 40, None),
-    Case("resnet-20 v2", "zoo.resnet", {"num_classes": 10, "depth": 20, "version": 2}, (3, 32, 32), (16, 64), 32, 0.6,
-         quick=True),
-    Case("resnet-56 v2", "zoo.resnet", {"num_classes": 10, "depth": 56, "version": 2}, (3, 32, 32), (8, 32), 16, 0.5),
+    Case("mlp", "zoo.mlp", {}, (784,), (64, 256), 160, quick=True),
+    Case("lenet", "zoo.lenet", {}, (1, 28, 28), (16, 64), 40, slices=2),
+    Case("vgg-11, CIFAR", "zoo.vgg", {"num_classes": 10, "depth": 11}, (3, 32, 32), (16, 64), 40, 0.7, 5, True),
+    Case("resnet-20 v2", "zoo.resnet", _residual(20), (3, 32, 32), (16, 64), 32, 0.6, 4, True, quick=True),
+    Case("resnet-56 v2", "zoo.resnet", _residual(56), (3, 32, 32), (8, 32), 16, 0.5, 2, True),
 )
 
 
@@ -84,11 +100,11 @@ def plan_of(case: Case, batch: int, **options: Any) -> Plan:
     return plan(symbol, shapes, create("sgd", momentum=0.9), "step", **options)
 
 
-def stepper(case: Case, made: Plan, batch: int) -> Callable[[], float]:
-    """A function that runs one step by a plan and returns its seconds."""
+def stepper(case: Case, made: Plan, batch: int) -> Callable[[], object]:
+    """A function that runs one step by a plan."""
     shapes = {"data": (batch, *case.shape)}
     executor = Executor(load_network(case.network, case.settings, shapes), None, shapes,
-                        inputs=("data", "softmax_label"), verify=False)
+                        inputs=("data", "softmax_label"), host_budget=HOST_BYTES, verify=False)
     optimizer: Any = create("sgd", learning_rate=1e-3, momentum=0.9, rescale_grad=1.0 / batch)
     executor.set_updater(optimizer)
     executor.use_plan("step", made)
@@ -99,30 +115,46 @@ def stepper(case: Case, made: Plan, batch: int) -> Callable[[], float]:
     images = chance.standard_normal(shapes["data"], np.float32)
     labels = np.zeros(batch, np.float32)
 
-    def step() -> float:
-        start = time.perf_counter()
-        executor.step(optimizer.control, data=images, softmax_label=labels)
-        return time.perf_counter() - start
+    def step() -> object:
+        return executor.step(optimizer.control, data=images, softmax_label=labels)
     step()
     return step
 
 
-def measure(case: Case, machine: Machine, rounds: int) -> list[Row]:
-    """Profile, predict, and measure a case."""
-    profile = merged(profile_ops(plan_of(case, batch), rounds=rounds) for batch in case.profiled)
+def plans_of(case: Case) -> list[tuple[str, int, Plan]]:
+    """What is predicted of a case, each by a name, its batch and its plan; the first was profiled itself."""
     plain = plan_of(case, case.predicted)
-    seen = plan_of(case, case.profiled[1])
-    plans = [("profiled batch", case.profiled[1], seen), ("new batch", case.predicted, plain)]
+    seen = case.profiled[1]
+    plans = [("profiled batch", seen, plan_of(case, seen)), ("new batch", case.predicted, plain)]
     if case.share is not None:
         budget = plain.arenas[0].bytes + round(plain.arenas[1].bytes * case.share)
         lean = plan_of(case, case.predicted, memory="auto", budget=budget)
         plans.append((f"new batch, recomputing (x{_again(lean):.2f} operators)", case.predicted, lean))
+    if case.swaps:
+        swapping = plan_of(case, case.predicted, memory="vdnn_all", host_budget=HOST_BYTES)
+        swapped = simulate(swapping, MACHINES["cpu"]).copied_out_bytes
+        plans.append((f"new batch, swapping {swapped / 2**20:.1f} MiB", case.predicted, swapping))
+    if case.slices > 1:
+        sliced = plan_of(case, case.predicted, memory="plain", slices=case.slices)
+        plans.append((f"new batch, in {case.slices} slices", case.predicted, sliced))
+    return plans
+
+
+def measure(case: Case, machine: Machine, rounds: int) -> list[Row]:
+    """Profile, predict, and measure a case."""
+    plans = plans_of(case)
     steps = [stepper(case, made, batch) for _, batch, made in plans]
-    taken: list[list[float]] = [[] for _ in plans]
-    for _ in range(3 * rounds):
-        for step, values in zip(steps, taken, strict=True):
-            values.append(step())
-    return [_row(case.name, what, batch, made, machine, profile, values)
+    taken: list[list[Timed]] = [[] for _ in plans]
+    with ExitStack() as stack:
+        profilers = [stack.enter_context(Profiler(plan_of(case, batch), clock=time.thread_time))
+                     for batch in case.profiled]
+        for _ in range(rounds):
+            for profiler in profilers:
+                profiler.round()
+            for step, values in zip(steps * STEPS, taken * STEPS, strict=True):
+                values.append(timed(step))
+        profile = merged(profiler.profile() for profiler in profilers)
+    return [_row(case.name, what, batch, made, machine, profile, least_disturbed(values))
             for (what, batch, made), values in zip(plans, taken, strict=True)]
 
 
@@ -151,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, help="runs of each profile; steps are three times as many")
     given = parser.parse_args(argv)
     rounds = given.rounds or (5 if given.quick else 9)
-    report = measure_machine(rounds=3 if given.quick else 7)
+    report = measure_machine(rounds=3 if given.quick else 7, clock=time.thread_time)
     print(f"{report.text()}\n\n{'network':<14}{'plan':<42}{'batch':>6}{'roofline':>11}{'predicted':>11}{'measured':>11}"
           f"   middle half  error", flush=True)
     rows = []

@@ -34,8 +34,11 @@ ROUNDS = 7
 _EMPTY = "nothing"
 _GEMM = 1024
 _BLOCK_BYTES = 64 * 2**20
+_TENSORS, _TENSOR_BYTES = 32, 2 * 2**20
 _DISK_BYTES = 64 * 2**20
 _CALLS = 2000
+Clock = Callable[[], float]
+"""Seconds from some moment on."""
 
 
 # -- the machine -----------------------------------------------------------------------------------------------
@@ -43,7 +46,8 @@ _CALLS = 2000
 class MachineReport:
     """A measured machine; `figures` has the median of each figure, and `spread` (most - least) / median over the
     rounds. Rates are per second: operations of `gemm` (as many threads as this process has) and `gemm_1_thread`,
-    bytes read and written of `memory`, bytes of `disk_write` and `disk_read`; `launch` is in seconds."""
+    bytes read and written of `memory`, bytes of `copy` (of tensors just written, as swapping does), `disk_write` and
+    `disk_read`; `launch` is in seconds."""
 
     machine: Machine
     figures: dict[str, float]
@@ -52,24 +56,27 @@ class MachineReport:
     def text(self) -> str:
         """A table for people."""
         shown = {"gemm": (1e9, "GFLOP/s"), "gemm_1_thread": (1e9, "GFLOP/s"), "memory": (1e9, "GB/s"),
-                 "disk_write": (1e6, "MB/s"), "disk_read": (1e6, "MB/s"), "launch": (1e-6, "us")}
+                 "copy": (1e9, "GB/s"), "disk_write": (1e6, "MB/s"), "disk_read": (1e6, "MB/s"), "launch": (1e-6, "us")}
         lines = [f"machine {self.machine.name}: {self.machine.memory_bytes / 2**30:.1f} GiB of memory"]
         lines += [f"{name:<14} {value / shown[name][0]:>10.2f} {shown[name][1]:<8} spread {self.spread[name]:.0%}"
                   for name, value in self.figures.items()]
         return "\n".join(lines)
 
 
-def measure_machine(name: str = "this", folder: str | None = None, rounds: int = ROUNDS) -> MachineReport:
+def measure_machine(name: str = "this", folder: str | None = None, rounds: int = ROUNDS,
+                    clock: Clock = time.perf_counter) -> MachineReport:
     """Measure the CPU, its memory, and the disk that holds `folder` (default: that for temporary files).
 
-    ValueError for fewer than one round.
+    `clock` gives seconds for all but the disk: where others keep the cores busy and BLAS has one thread,
+    `time.thread_time` leaves them out. ValueError for fewer than one round.
     """
     if rounds < 1:
         raise ValueError(f"measuring a machine takes one round or more, got rounds={rounds}")
-    gemm, copy = _gemm_rate(_GEMM), _copy_rate()
+    gemm, memory, copy = _gemm_rate(_GEMM, clock), _memory_rate(clock), _copy_rate(clock)
     trials: dict[str, Callable[[], Iterable[tuple[str, float]]]] = {
-        "gemm": lambda: [("gemm", gemm())], "memory": lambda: [("memory", copy())],
-        "launch": lambda: [("launch", _launch_seconds())], "disk": lambda: _disk_rates(folder)}
+        "gemm": lambda: [("gemm", gemm())], "memory": lambda: [("memory", memory())],
+        "copy": lambda: [("copy", copy())], "launch": lambda: [("launch", _launch_seconds(clock))],
+        "disk": lambda: _disk_rates(folder)}
     taken: dict[str, list[float]] = {}
     for _ in range(rounds):
         for trial in trials.values():
@@ -78,21 +85,21 @@ def measure_machine(name: str = "this", folder: str | None = None, rounds: int =
     taken["gemm_1_thread"] = _one_thread_rates(rounds)
     figures = {figure: statistics.median(values) for figure, values in taken.items()}
     spread = {figure: (max(values) - min(values)) / figures[figure] for figure, values in taken.items()}
-    link = figures["memory"] / 2  # a copied byte is read and written
-    machine = Machine(name, _memory_bytes(), figures["gemm"], figures["memory"], link, link, figures["launch"],
+    machine = Machine(name, _memory_bytes(), figures["gemm"], figures["memory"], figures["copy"], figures["copy"],
+                      figures["launch"],
                       f"measured in {rounds} rounds, medians: float32 GEMM of {_GEMM}, copies of "
-                      f"{_BLOCK_BYTES >> 20} MiB, the slower way of a file of {_DISK_BYTES >> 20} MiB",
-                      min(figures["disk_write"], figures["disk_read"]))
+                      f"{_BLOCK_BYTES >> 20} MiB, of {_TENSOR_BYTES >> 20} MiB just written for the link, the slower "
+                      f"way of a file of {_DISK_BYTES >> 20} MiB", min(figures["disk_write"], figures["disk_read"]))
     return MachineReport(machine, figures, spread)
 
 
-def _gemm_rate(size: int) -> Callable[[], float]:
+def _gemm_rate(size: int, clock: Clock = time.perf_counter) -> Callable[[], float]:
     a, b, out = (np.full((size, size), 0.5, np.float32) for _ in range(3))
 
     def rate() -> float:
-        start = time.perf_counter()
+        start = clock()
         np.matmul(a, b, out=out)
-        return 2.0 * size**3 / (time.perf_counter() - start)
+        return 2.0 * size**3 / (clock() - start)
     rate()
     return rate
 
@@ -111,29 +118,42 @@ def _one_thread_rates(rounds: int) -> list[float]:
     return [float(value) for value in done.stdout.split()]
 
 
-def _copy_rate() -> Callable[[], float]:
+def _memory_rate(clock: Clock) -> Callable[[], float]:
     """Bytes read and written per second by a copy between blocks that no cache holds."""
-    source, target = (np.zeros(_BLOCK_BYTES, np.uint8) for _ in range(2))
-    source[:] = 1
+    source, target = (np.ones(_BLOCK_BYTES, np.uint8) for _ in range(2))
 
     def rate() -> float:
-        start = time.perf_counter()
+        start = clock()
         np.copyto(target, source)
-        return 2.0 * _BLOCK_BYTES / (time.perf_counter() - start)
-    rate()
+        return 2.0 * _BLOCK_BYTES / (clock() - start)
     return rate
 
 
-def _launch_seconds() -> float:
+def _copy_rate(clock: Clock) -> Callable[[], float]:
+    """Bytes copied per second of tensors that were written just before, to places that no cache holds."""
+    source, target = (np.ones((_TENSORS, _TENSOR_BYTES), np.uint8) for _ in range(2))
+
+    def rate() -> float:
+        seconds = 0.0
+        for made, place in zip(source, target, strict=True):
+            made.fill(1)
+            start = clock()
+            np.copyto(place, made)
+            seconds += clock() - start
+        return _TENSORS * _TENSOR_BYTES / seconds
+    return rate
+
+
+def _launch_seconds(clock: Clock) -> float:
     """What an operator of next to no work takes."""
     op = get_op("negative")
     params = op.Params()
     value, out = [np.ones(1, np.float32)], [np.ones(1, np.float32)]
     nothing = Workspace(np.empty(0, np.uint8))
-    start = time.perf_counter()
+    start = clock()
     for _ in range(_CALLS):
         op.compute(params, value, out, nothing)
-    return (time.perf_counter() - start) / _CALLS
+    return (clock() - start) / _CALLS
 
 
 def _disk_rates(folder: str | None) -> list[tuple[str, float]]:
@@ -164,36 +184,82 @@ def _memory_bytes() -> int:
 
 # -- operators ---------------------------------------------------------------------------------------------------
 def profile_ops(plan: Plan, context: Context | None = None, rounds: int = ROUNDS) -> Profile:
-    """The median seconds of each different operator of a plan, as it runs in the plan: same neighbours, same caches.
+    """The seconds of each different operator of a plan, as `Profiler` takes them in so many rounds.
 
-    The plan runs over arenas of its own that hold small random numbers, `rounds` times after one that does not count;
-    an operator that occurs several times counts as often. MXNetError when the device cannot run the plan.
+    MXNetError when the device cannot run the plan, ValueError for fewer than one round.
     """
     if rounds < 1:
         raise ValueError(f"a profile takes one round or more, got rounds={rounds}")
-    ranges = {str(i): (i, i + 1) for i in range(len(plan))}
-    stepwise = replace(plan, ranges={**ranges, _EMPTY: (0, 0)})
-    device = device_of(context or current_context())
-    memory = device.memory()
-    try:
-        memory.reserve(plan.arenas[0].bytes, plan.arenas[1].bytes)
-        program = device.load(stepwise, memory)
-        values = _values(plan)
-        for tensor in plan.persistent:
-            home = plan.arenas[plan.buffers.arena[tensor.first]].name
-            memory.write(home, plan.buffers.offset[tensor.first], values(tensor.first))
-        taken: dict[tuple, list[float]] = {}
-        for counted in range(-1, rounds):
-            for name, b in plan.inputs.items():
-                program.feed(name, values(b))
-            empty = statistics.median(_seconds(program, device, _EMPTY) for _ in range(99))
-            for i, name in enumerate(ranges):
-                seconds = _seconds(program, device, name) - empty
-                if counted >= 0 and plan.instructions.kind[i] == Kind.COMPUTE:
-                    taken.setdefault(_key(plan, i), []).append(max(seconds, 1e-9))
-    finally:
-        memory.close()
-    return Profile(device.name, [_median(plan, key, values) for key, values in taken.items()])
+    with Profiler(plan, context) as profiler:
+        for _ in range(rounds):
+            profiler.round()
+        return profiler.profile()
+
+
+class Profiler:
+    """Times the operators of a plan as they run in the plan: same neighbours, same caches.
+
+    The plan runs over arenas of its own that hold small random numbers, once at first and then once a round. `clock`
+    gives seconds: where others keep the cores busy and kernels have one thread, `time.thread_time` leaves them out.
+    """
+
+    def __init__(self, plan: Plan, context: Context | None = None,
+                 clock: Clock = time.perf_counter) -> None:
+        self.plan, self.clock = plan, clock
+        self.device = device_of(context or current_context())
+        self.memory = self.device.memory()
+        ranges = {str(i): (i, i + 1) for i in range(len(plan))}
+        self._taken: dict[int, list[float]] = {i: [] for i, kind in enumerate(plan.instructions.kind)
+                                               if kind == Kind.COMPUTE}
+        try:
+            self.memory.reserve(plan.arenas[0].bytes, plan.arenas[1].bytes)
+            self._program = self.device.load(replace(plan, ranges={**ranges, _EMPTY: (0, 0)}), self.memory)
+            self._values = _values(plan)
+            for tensor in plan.persistent:
+                home = plan.arenas[plan.buffers.arena[tensor.first]].name
+                self.memory.write(home, plan.buffers.offset[tensor.first], self._values(tensor.first))
+            self._seconds_of_all()
+        except BaseException:
+            self.memory.close()
+            raise
+
+    def __enter__(self) -> Profiler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the arenas back."""
+        self.memory.close()
+
+    def round(self) -> None:
+        """Run the plan once more, and note the time of each operator."""
+        seconds = self._seconds_of_all()
+        for i, taken in self._taken.items():
+            taken.append(seconds[i])
+
+    def profile(self) -> Profile:
+        """The times so far: of each place where an operator occurs the median over the rounds, and of places with the
+        same operator, whose operands may lie in a cache or not, the mean. ValueError before the first round."""
+        places: dict[tuple, list[float]] = {}
+        for i, taken in self._taken.items():
+            if not taken:
+                raise ValueError("there are no times yet; call round() before profile()")
+            places.setdefault(_key(self.plan, i), []).append(statistics.median(taken))
+        return Profile(self.device.name, [_measured(key, statistics.fmean(times)) for key, times in places.items()])
+
+    def _seconds_of_all(self) -> list[float]:
+        for name, b in self.plan.inputs.items():
+            self._program.feed(name, self._values(b))
+        empty = statistics.median(self._seconds(_EMPTY) for _ in range(99))
+        return [max(self._seconds(str(i)) - empty, 1e-9) for i in range(len(self.plan))]
+
+    def _seconds(self, name: str) -> float:
+        start = self.clock()
+        self._program.run(name)
+        self.device.synchronize()
+        return self.clock() - start
 
 
 def merged(profiles: Iterable[Profile]) -> Profile:
@@ -213,18 +279,11 @@ def _key(plan: Plan, i: int) -> tuple:
     return code.op[i], code.params[i], tuple(operand_types(plan, i)), code.algorithm[i], len(code.reads[i])
 
 
-def _median(plan: Plan, key: tuple, values: list[float]) -> Measured:
+def _measured(key: tuple, seconds: float) -> Measured:
     name, params, types, algorithm, reads = key
     cost = get_op(name).cost(params, list(types[:reads]), list(types[reads:]))
     return Measured(name, spelled(params), spelled_types(types), algorithm, cost.flops,
-                    cost.read_bytes + cost.written_bytes, statistics.median(values))
-
-
-def _seconds(program: Any, device: Any, name: str) -> float:
-    start = time.perf_counter()
-    program.run(name)
-    device.synchronize()
-    return time.perf_counter() - start
+                    cost.read_bytes + cost.written_bytes, seconds)
 
 
 def _values(plan: Plan) -> Callable[[int], np.ndarray]:
@@ -262,4 +321,4 @@ def run_command(given: argparse.Namespace) -> str:
     return report.text()
 
 
-__all__ = ["MachineReport", "add_command", "measure_machine", "merged", "profile_ops", "run_command"]
+__all__ = ["MachineReport", "Profiler", "add_command", "measure_machine", "merged", "profile_ops", "run_command"]
