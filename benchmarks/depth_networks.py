@@ -1,23 +1,26 @@
-"""One process's part of depth_scaling: compile a plan, or train a few steps with minigraph or PyTorch.
+"""One process's part of depth_scaling and lean: compile a plan, or train a few steps with minigraph or PyTorch.
 
     python -m benchmarks.depth_networks compile|minigraph|torch --depth 110 --batch 32 ...
 
 The network is the CIFAR ResNet of zoo.resnet, version 2 (normalisation and ReLU before each 3x3 convolution) of depth
-6n+2, for images of 3x32x32 and 10 classes; the step is SGD with momentum 0.9. Values come from the parameters' names,
-so both sides begin with the same ones, and both see the same batches. The last line of output is a JSON object.
+6n+2, for images of 3x32x32 and 10 classes, or for minigraph alone with bottlenecks of depth 9n+2; the step is SGD with
+momentum 0.9. Values come from the parameters' names, so both sides begin with the same ones, and both see the same
+batches. Seconds are without the time that the thread waited for a core (benchmarks/quiet.py). The last line of output
+is a JSON object.
 """
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
-import time
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from benchmarks.quiet import timed
 from benchmarks.watch import peak_bytes
 
 CLASSES, IMAGE = 10, (3, 32, 32)
@@ -42,19 +45,21 @@ def batch_of(step: int, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _train(steps: int, batch: int, step: Callable[[np.ndarray, np.ndarray], float]) -> dict[str, Any]:
-    losses, seconds = [], []
+    losses: list[float] = []
+    seconds: list[float] = []
     for k in range(steps):
         images, labels = batch_of(k, batch)
-        start = time.perf_counter()
-        losses.append(step(images, labels))
-        seconds.append(time.perf_counter() - start)
+        def taken(images: np.ndarray = images, labels: np.ndarray = labels) -> None:
+            losses.append(step(images, labels))
+        seconds.append(timed(taken).seconds)
     return {"losses": losses, "seconds": seconds, "peak_bytes": peak_bytes()}
 
 
 # -- minigraph -----------------------------------------------------------------------------------------------
 def _symbol(depth: int) -> Any:
     from zoo import resnet
-    return resnet.get_symbol(num_classes=CLASSES, depth=depth, version=2, image_shape=IMAGE, bottleneck=False, eps=EPS)
+    return resnet.get_symbol(num_classes=CLASSES, depth=depth, version=2, image_shape=IMAGE,
+                             bottleneck=(depth - 2) % 6 != 0, eps=EPS)
 
 
 def _optimizer(batch: int) -> Any:
@@ -82,6 +87,7 @@ def train_minigraph(given: argparse.Namespace) -> dict[str, Any]:
     """Train by a plan that another process has compiled and verified."""
     from minigraph.executor import Executor
     from minigraph.plan import serialize
+    from minigraph.planning import unplanned_bytes
     shapes = {"data": (given.batch, *IMAGE)}
     executor = Executor(_symbol(given.depth), None, shapes, inputs=("data", "softmax_label"), verify=False)
     optimizer = _optimizer(given.batch)
@@ -95,8 +101,18 @@ def train_minigraph(given: argparse.Namespace) -> dict[str, Any]:
     def step(images: np.ndarray, labels: np.ndarray) -> float:
         output, = executor.step(optimizer.control, data=images, softmax_label=labels)
         return float(-np.log(output.asnumpy()[np.arange(len(labels)), labels]).mean())
-    return {**_train(given.steps, given.batch, step), "planned_bytes": made.planned_bytes,
-            "before_steps_bytes": before_bytes}
+    trained = _train(given.steps, given.batch, step)
+    return {**trained, "digest": _digest(executor), "planned_bytes": made.planned_bytes,
+            "before_steps_bytes": before_bytes, "thread_bytes": unplanned_bytes(made)}
+
+
+def _digest(executor: Any) -> str:
+    """A digest of all parameters, auxiliary and optimizer states."""
+    found = hashlib.sha256()
+    states = [array for group in executor.states.values() for array in group]
+    for array in (*executor.arg_dict.values(), *executor.aux_dict.values(), *states):
+        found.update(array.asnumpy().tobytes())
+    return found.hexdigest()
 
 
 # -- PyTorch -------------------------------------------------------------------------------------------------

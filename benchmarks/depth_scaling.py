@@ -15,9 +15,9 @@ LOSS_TOLERANCE, relatively. Then the largest depth is sought by doubling and bis
 
 each with the allocator setting that serves PyTorch best at a depth where it fits. A search ends when the next depth
 would be less than RESOLUTION deeper: the real limit lies up to that much above what is found. Then seconds per step
-are taken at common depths, in turns. minigraph compiles in a process before, whose time is reported on its own and
-whose memory does not count: the plan is a file. A trial of the search is two steps of PyTorch, whose momentum comes
-with the second, and one of minigraph, which has all its arenas from the first.
+are taken at common depths, in turns, without what the thread waited for a core. minigraph compiles in a process before,
+whose time is reported on its own and whose memory does not count: the plan is a file. A trial of the search is two
+steps of PyTorch, whose momentum comes with the second, and one of minigraph, which has all its arenas from the first.
 """
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ MALLOC_SETTINGS: tuple[dict[str, str], ...] = (
 @dataclass(frozen=True)
 class Run:
     """One training process: `seconds` per step after the first, which warms up; `overhead_bytes` is the peak less
-    what was planned (minigraph only). `fits` is False for one that was ended above the cap, or could not be planned."""
+    what was planned, `thread_bytes` of it are the most that threads of kernels take (minigraph only). `fits` is False
+    for one that was ended above the cap, or could not be planned."""
 
     peer: str
     mode: str
@@ -65,6 +66,7 @@ class Run:
     losses: tuple[float, ...] = ()
     compile_seconds: float = 0.0
     slower: float = 1.0
+    thread_bytes: int = 0
 
     @property
     def step_seconds(self) -> float:
@@ -133,7 +135,8 @@ class Bench:
 
     def _watch(self, arguments: list[str], extra: dict[str, str]) -> Watched:
         threads = str(self.threads)
-        environment = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, **extra}
+        environment = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "MINIGRAPH_CPU_THREADS": threads,
+                       **extra}
         return watch("benchmarks.depth_networks", [*arguments, "--batch", str(self.batch)], self.cap_bytes, environment)
 
     def _keep(self, run: Run) -> Run:
@@ -149,7 +152,8 @@ def _run_of(peer: str, mode: str, depth: int, found: Watched, compiled: dict[str
     figures = compiled or {}
     return Run(peer, mode, depth, found.fits, found.peak_bytes, int(figures.get("planned_bytes", 0)),
                tuple(result.get("seconds", ())), tuple(result.get("losses", ())),
-               float(figures.get("compile_seconds", 0.0)), float(figures.get("slower", 1.0)))
+               float(figures.get("compile_seconds", 0.0)), float(figures.get("slower", 1.0)),
+               int(result.get("thread_bytes", 0)))
 
 
 def _parameter_bytes(depth: int) -> int:
@@ -270,6 +274,7 @@ def measure(bench: Bench, quick: bool) -> dict[str, Any]:
         "depth_over_torch_checkpoint": ours / max(least, 1),
         "time_over_torch_checkpoint": time_ratio(times), "loss_difference": difference,
         "overhead_bytes_at_largest": last[-1].overhead_bytes if last else 0,
+        "thread_bytes_at_largest": last[-1].thread_bytes if last else 0,
         "recompute_slowdown_at_largest": last[-1].slower if last else 0.0,
         "seconds_per_step_at_largest": last[-1].step_seconds if last else 0.0,
     }
@@ -298,7 +303,8 @@ def markdown(found: dict[str, Any]) -> str:
         f"- depth over PyTorch eager: {s['depth_over_torch_eager']:.1f}",
         f"- depth over PyTorch checkpointing: {s['depth_over_torch_checkpoint']:.1f}",
         f"- time per layer over PyTorch checkpointing: {s['time_over_torch_checkpoint']:.2f}",
-        f"- at minigraph's largest depth: {s['overhead_bytes_at_largest'] / _MIB:.1f} MiB of the peak are not planned, "
+        f"- at minigraph's largest depth: {s['overhead_bytes_at_largest'] / _MIB:.1f} MiB of the peak are not planned "
+        f"(interpreter, libraries, program; threads of kernels at most {s['thread_bytes_at_largest'] / _MIB:.1f}), "
         f"recomputation makes the step x{s['recompute_slowdown_at_largest']:.2f} by the machine model, and a step took "
         f"{s['seconds_per_step_at_largest']:.1f} s", "",
         "| depth | | s per step | range | ms per layer |", "| --- | --- | --- | --- | --- |", *times, ""])
