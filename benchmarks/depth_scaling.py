@@ -1,7 +1,7 @@
 """How deep a residual network can be trained within a given peak of process memory, against PyTorch.
 
     python -m benchmarks.depth_scaling [--quick] [--json FILE] [--markdown FILE] [--plot FILE.png]
-                                       [--cap 512MiB] [--batch 32] [--threads N]
+                                       [--cap 512MiB] [--batch 32] [--threads N] [--earlier FILE]
 
 The network is the CIFAR ResNet of version 2 (depth 6n+2, images of 3x32x32). Every run is a process of its own, and
 what counts is the peak resident memory of that whole process: interpreter, libraries and all. A watcher ends it above
@@ -18,6 +18,8 @@ would be less than RESOLUTION deeper: the real limit lies up to that much above 
 are taken at common depths, in turns, without what the thread waited for a core. minigraph compiles in a process before,
 whose time is reported on its own and whose memory does not count: the plan is a file. A trial of the search is two
 steps of PyTorch, whose momentum comes with the second, and one of minigraph, which has all its arenas from the first.
+With the figures of an `--earlier` run of the same cap, batch and threads, PyTorch's depths and allocator setting, which
+do not depend on minigraph, are taken from it, and minigraph's search begins at what it found then.
 """
 from __future__ import annotations
 
@@ -30,13 +32,13 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.watch import Watched, watch
-from minigraph.base import parse_bytes
+from minigraph.base import MXNetError, parse_bytes
 
 LOSS_TOLERANCE = 1e-3
 RESOLUTION, QUICK_RESOLUTION = 0.1, 0.4
@@ -199,17 +201,20 @@ def best_malloc(bench: Bench, depth: int) -> dict[str, str]:
     return min(MALLOC_SETTINGS, key=lambda setting: bench.torch("sqrt", depth, malloc=setting).peak_bytes)
 
 
-def search(bench: Bench, first: int, resolution: float) -> dict[str, int]:
-    """The largest depth of each of the four, and of both ways to checkpoint, from `first` units a stage on."""
-    found = {}
+def search(bench: Bench, first: int, resolution: float, earlier: Mapping[str, int] | None = None) -> dict[str, int]:
+    """The largest depth of each of the four, and of both ways to checkpoint, from `first` units a stage on; PyTorch's
+    from an `earlier` run when there is one, and minigraph's from its depths on."""
+    found, known = {}, {name: (depth - 2) // 6 for name, depth in (earlier or {}).items()}
     for mode in _TORCH:
         def fits(n: int, mode: str = mode) -> bool:
             return bench.torch(mode, depth_of(n)).fits
-        found[f"torch {mode}"] = deepest(fits, first, resolution)
+        name = f"torch {mode}"
+        found[name] = known[name] if name in known else deepest(fits, first, resolution)
     for mode in ("plain", "auto"):
         def fits_ours(n: int, mode: str = mode) -> bool:
             return bench.minigraph(mode, depth_of(n), steps=1).fits
-        found[f"minigraph {mode}"] = deepest(fits_ours, first, resolution)
+        name = f"minigraph {mode}"
+        found[name] = deepest(fits_ours, known.get(name, first), resolution)
     depths = {name: depth_of(n) if n else 0 for name, n in found.items()}
     depths["torch checkpoint"] = max(depths["torch block"], depths["torch sqrt"])
     return depths
@@ -256,16 +261,28 @@ def format_run(run: Run) -> str:
     return text
 
 
-def measure(bench: Bench, quick: bool) -> dict[str, Any]:
+def earlier_figures(path: str | None, bench: Bench) -> dict[str, Any] | None:
+    """The figures of an earlier run; MXNetError when it had another cap, batch or number of threads."""
+    if path is None:
+        return None
+    found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    theirs, ours = ([settings[name] for name in ("cap_bytes", "batch", "threads")]
+                    for settings in (found["summary"], vars(bench)))
+    if theirs != ours:
+        raise MXNetError(f"{path} is of a run with cap, batch and threads {theirs}; this one has {ours}")
+    return found
+
+
+def measure(bench: Bench, quick: bool, earlier: dict[str, Any] | None = None) -> dict[str, Any]:
     """Everything: losses, the allocator's setting, depths, times; with a `summary`."""
     start, load = time.time(), os.getloadavg()[0]
     difference = compare_losses(bench, 14 if quick else 20)
-    bench.malloc = best_malloc(bench, 14 if quick else 56)
-    depths = search(bench, 4, QUICK_RESOLUTION if quick else RESOLUTION)
+    bench.malloc = best_malloc(bench, 14 if quick else 56) if earlier is None else earlier["malloc"]
+    depths = search(bench, 4, QUICK_RESOLUTION if quick else RESOLUTION, earlier and earlier["summary"]["depths"])
     least = depths["torch checkpoint"]
     common = [depth_of((least // (2 if quick else 1) - 2) // 6)] if quick else \
         [depth_of((least // part - 2) // 6) for part in (3, 1)]
-    times = time_steps(bench, common, rounds=1 if quick else 2, steps=3)
+    times = time_steps(bench, common, rounds=1 if quick or earlier else 2, steps=3)
     ours = depths["minigraph auto"]
     last = [run for run in bench.runs if run.fits and run.mode == "auto" and run.depth == ours]
     summary = {
@@ -281,6 +298,7 @@ def measure(bench: Bench, quick: bool) -> dict[str, Any]:
     return {"summary": summary, "malloc": bench.malloc, "times": times, "machine": platform.processor() or
             platform.machine(), "cores": os.cpu_count(), "load_before": load, "load_after": os.getloadavg()[0],
             "date": time.strftime("%Y-%m-%d", time.gmtime(start)), "seconds": time.time() - start,
+            "torch_depths_of": earlier and earlier["date"],
             "runs": [asdict(run) for run in bench.runs]}
 
 
@@ -297,7 +315,8 @@ def markdown(found: dict[str, Any]) -> str:
         f"the whole process at most {s['cap_bytes'] / _MIB:.0f} MiB.",
         f"{found['date']}, {found['cores']} cores ({found['machine']}), load {found['load_before']:.1f} before and "
         f"{found['load_after']:.1f} after, {found['seconds'] / 60:.0f} minutes. PyTorch's allocator setting: "
-        f"{found['malloc'] or 'default'}.", "",
+        f"{found['malloc'] or 'default'}."
+        + (f" PyTorch's depths are of the run of {found['torch_depths_of']}." if found["torch_depths_of"] else ""), "",
         f"Losses of two steps agree to {s['loss_difference']:.1e} (relative; at most {LOSS_TOLERANCE}).", "",
         "| | largest depth |", "| --- | --- |", *rows, "",
         f"- depth over PyTorch eager: {s['depth_over_torch_eager']:.1f}",
@@ -337,6 +356,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cap", help=f"bytes of peak resident memory (default {_CAP})")
     parser.add_argument("--batch", type=int, help="images a step (default 32)")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of both sides (default: all cores)")
+    parser.add_argument("--earlier", metavar="FILE", help="figures that PyTorch's depths are taken from")
     parser.add_argument("--json", metavar="FILE", help="write the figures to a file")
     parser.add_argument("--markdown", metavar="FILE", help="write a page about them")
     parser.add_argument("--plot", metavar="FILE.png", help="draw them (needs matplotlib)")
@@ -344,7 +364,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cap = parse_bytes(given.cap or (_QUICK_CAP if given.quick else _CAP))
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(cap, given.batch or (8 if given.quick else 32), given.threads, Path(folder))
-        found = measure(bench, given.quick)
+        found = measure(bench, given.quick, earlier_figures(given.earlier, bench))
     print(markdown(found))
     if given.json:
         Path(given.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

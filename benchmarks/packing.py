@@ -1,6 +1,6 @@
 """Packing: the exact search on minimalloc's hard instances, and arenas over the lower bound on training steps.
 
-    python -m benchmarks.packing [--quick] [--folder DIR] [--json FILE] [--markdown FILE]
+    python -m benchmarks.packing [--quick] [--only NAME] [--folder DIR] [--json FILE] [--markdown FILE]
 
 First the eleven "challenging" instances of google/minimalloc, read from DIR: each must fit into 1,048,576 bytes, and
 minimalloc (C++) takes 0.6 to 5.4 seconds for each, as its authors say. Then steps of the zoo's networks, in `plain` and
@@ -12,20 +12,19 @@ of 100 of CIFAR).
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.cases import SGD, Case, add_choice, choose, write, write_json
 from minigraph.base import OutOfMemoryError
 from minigraph.memory.packing import Problem, pack, validate
 from minigraph.memory.packing.placement import Placer
-from minigraph.networks import load_network
 from minigraph.plan.live import device_storages
 from minigraph.plan.plan import Plan
 from minigraph.planning import plan
@@ -52,16 +51,17 @@ class Hard:
 
 
 @dataclass(frozen=True)
-class Case:
+class Published(Case):
     """A network's step; `smartpool` and `cnmem` are the published ratios where there are any."""
 
-    name: str
-    network: str
-    data: tuple[int, ...]
-    settings: dict[str, Any] = field(default_factory=dict)
     smartpool: float | None = None
     cnmem: float | None = None
-    quick: bool = False
+
+
+def _cifar(name: str, network: str, settings: dict[str, Any], smartpool: float, cnmem: float,
+           quick: bool = False) -> Published:
+    return Published(f"{name}, CIFAR", network, (100, 3, 32, 32), settings, quick=quick, smartpool=smartpool,
+                     cnmem=cnmem)
 
 
 def _wide(units: tuple[int, ...], bottleneck: bool) -> dict[str, Any]:
@@ -70,23 +70,24 @@ def _wide(units: tuple[int, ...], bottleneck: bool) -> dict[str, Any]:
 
 
 CASES = (
-    Case("resnet18, CIFAR", "zoo.resnet", (100, 3, 32, 32), _wide((2, 2, 2, 2), False), 1.003, 1.033, True),
-    Case("resnet34, CIFAR", "zoo.resnet", (100, 3, 32, 32), _wide((3, 4, 6, 3), False), 1.001, 1.028),
-    Case("resnet50, CIFAR", "zoo.resnet", (100, 3, 32, 32), _wide((3, 4, 6, 3), True), 1.003, 1.030),
-    Case("resnet101, CIFAR", "zoo.resnet", (100, 3, 32, 32), _wide((3, 4, 23, 3), True), 1.0005, 1.028),
-    Case("vgg11, CIFAR", "zoo.vgg", (100, 3, 32, 32), {"num_classes": 10, "depth": 11}, 1.013, 1.169, True),
-    Case("vgg13, CIFAR", "zoo.vgg", (100, 3, 32, 32), {"num_classes": 10, "depth": 13}, 1.016, 1.115),
-    Case("vgg16, CIFAR", "zoo.vgg", (100, 3, 32, 32), {"num_classes": 10, "depth": 16}, 1.012, 1.113),
-    Case("vgg19, CIFAR", "zoo.vgg", (100, 3, 32, 32), {"num_classes": 10, "depth": 19}, 1.011, 1.072),
-    Case("resnet-20 v2", "zoo.resnet", (32, 3, 32, 32), {"num_classes": 10, "depth": 20, "version": 2}, quick=True),
-    Case("resnet-110 v2", "zoo.resnet", (32, 3, 32, 32), {"num_classes": 10, "depth": 110, "version": 2}),
-    Case("googlenet", "zoo.googlenet", (32, 3, 224, 224)),
-    Case("inception_v4", "zoo.inception_v4", (32, 3, 299, 299)),
-    Case("densenet121", "zoo.densenet", (32, 3, 224, 224), {"depth": 121}),
-    Case("mobilenet v2", "zoo.mobilenet", (64, 3, 224, 224), {"version": 2}, quick=True),
-    Case("unet", "zoo.unet", (4, 1, 572, 572)),
-    Case("lstm medium", "zoo.lstm", (20, 35)),
-    Case("bert base", "zoo.bert", (32, 128)),
+    _cifar("resnet18", "zoo.resnet", _wide((2, 2, 2, 2), False), 1.003, 1.033, quick=True),
+    _cifar("resnet34", "zoo.resnet", _wide((3, 4, 6, 3), False), 1.001, 1.028),
+    _cifar("resnet50", "zoo.resnet", _wide((3, 4, 6, 3), True), 1.003, 1.030),
+    _cifar("resnet101", "zoo.resnet", _wide((3, 4, 23, 3), True), 1.0005, 1.028),
+    _cifar("vgg11", "zoo.vgg", {"num_classes": 10, "depth": 11}, 1.013, 1.169, quick=True),
+    _cifar("vgg13", "zoo.vgg", {"num_classes": 10, "depth": 13}, 1.016, 1.115),
+    _cifar("vgg16", "zoo.vgg", {"num_classes": 10, "depth": 16}, 1.012, 1.113),
+    _cifar("vgg19", "zoo.vgg", {"num_classes": 10, "depth": 19}, 1.011, 1.072),
+    Published("resnet-20 v2", "zoo.resnet", (32, 3, 32, 32), {"num_classes": 10, "depth": 20, "version": 2},
+              quick=True),
+    Published("resnet-110 v2", "zoo.resnet", (32, 3, 32, 32), {"num_classes": 10, "depth": 110, "version": 2}),
+    Published("googlenet", "zoo.googlenet", (32, 3, 224, 224)),
+    Published("inception_v4", "zoo.inception_v4", (32, 3, 299, 299)),
+    Published("densenet121", "zoo.densenet", (32, 3, 224, 224), {"depth": 121}),
+    Published("mobilenet v2", "zoo.mobilenet", (64, 3, 224, 224), {"version": 2}, quick=True),
+    Published("unet", "zoo.unet", (4, 1, 572, 572)),
+    Published("lstm medium", "zoo.lstm", (20, 35)),
+    Published("bert base", "zoo.bert", (32, 128)),
 )
 SHARES = (None, 0.5, 0.1)
 """Plans of a network: `plain`, and budgets at these shares of the way from the least that fits to plain."""
@@ -135,20 +136,18 @@ def simple_ratios(problem: Problem) -> dict[str, float]:
     return {name: placer.top(placer.fit(order.tolist(), best)) / placer.bound for name, (order, best) in orders.items()}
 
 
-def measure(case: Case) -> list[Row]:
+def measure(case: Published) -> list[Row]:
     """Plan one network in plain and under budgets."""
-    shapes = {"data": case.data}
-    symbol = load_network(case.network, case.settings, shapes)
-    options: dict[str, Any] = {"optimizer": "sgd", "program": "step", "optimizer_params": {"momentum": 0.9}}
-    plain = plan(symbol, shapes, memory="plain", **options)
+    symbol, shapes = case.symbol(), case.shapes
+    plain = plan(symbol, shapes, memory="plain", **SGD)
     try:
-        least = plan(symbol, shapes, memory="auto", budget=1, **options).planned_bytes
+        least = plan(symbol, shapes, memory="auto", budget=1, **SGD).planned_bytes
     except OutOfMemoryError as refused:
         least = refused.asked_bytes
     rows = []
     for share in SHARES:
         budget = None if share is None else least + int(share * (plain.planned_bytes - least))
-        made = plain if budget is None else plan(symbol, shapes, memory="auto", budget=budget, **options)
+        made = plain if budget is None else plan(symbol, shapes, memory="auto", budget=budget, **SGD)
         problem = transient(made)
         rows.append(Row(case.name, share, len(problem), problem.lower_bound_bytes,
                         pack(problem).bytes / problem.lower_bound_bytes, simple_ratios(problem),
@@ -182,20 +181,17 @@ def markdown(hard: Sequence[Hard], rows: Sequence[Row]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables; the exit code is 1 when a hard instance does not fit or a ratio is above what it may be."""
     parser = argparse.ArgumentParser(prog="packing", description="Pack hard instances and training steps.")
-    parser.add_argument("--quick", action="store_true", help="a part of the networks, in seconds")
+    add_choice(parser, "a part of the networks, in seconds")
     parser.add_argument("--folder", metavar="DIR", help="where the files A.1048576.csv to K.1048576.csv are")
     parser.add_argument("--json", metavar="FILE", help="write the figures to a file")
     parser.add_argument("--markdown", metavar="FILE", help="write the tables to a file")
     given = parser.parse_args(argv)
     hard = [measure_hard(path) for path in sorted(Path(given.folder).glob("?.1048576.csv"))] if given.folder else []
-    rows = [row for case in CASES if case.quick or not given.quick for row in measure(case)]
+    rows = [row for case in choose(CASES, given, parser) for row in measure(case)]
     text = markdown(hard, rows)
     print(text)
-    if given.markdown:
-        Path(given.markdown).write_text(text, encoding="utf-8")
-    if given.json:
-        document = {"hard": [asdict(h) for h in hard], "networks": [asdict(row) for row in rows]}
-        Path(given.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write(given.markdown, text)
+    write_json(given.json, {"hard": [asdict(h) for h in hard], "networks": [asdict(row) for row in rows]})
     worst = max(rows, key=lambda row: row.planned)
     print(f"worst ratio of arena to lower bound {worst.planned:.4f} ({worst.name}); "
           f"{sum(h.arena_bytes > CAPACITY_BYTES for h in hard)} of {len(hard)} hard instances do not fit")

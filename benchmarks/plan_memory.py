@@ -1,6 +1,6 @@
 """What training steps take in memory: naive, lower bound and planned, and how long planning takes.
 
-    python -m benchmarks.plan_memory [--quick] [--json FILE]
+    python -m benchmarks.plan_memory [--quick] [--only NAME] [--json FILE]
 
 Each network is planned as a step of SGD with momentum; nothing is allocated or run. `transient` is the arena of
 activations, gradients and workspaces. `MXNet` is "Total N MB allocated" in debug_str() of MXNet 1.9.1 on the CPU for
@@ -10,15 +10,12 @@ holds besides are parameters, their gradients and momentum, which neither column
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from minigraph.networks import load_network
-from minigraph.plan.report import report
-from minigraph.planning import plan
+from benchmarks.cases import Case, add_choice, choose, step_report, write_json
 
 _MIB = 2**20
 _WORST_RATIO = 1.005
@@ -26,29 +23,25 @@ _WORST_RATIO = 1.005
 
 
 @dataclass(frozen=True)
-class Case:
+class Beside(Case):
     """A network to plan; `mxnet_mib` is MXNet's figure where there is one."""
 
-    name: str
-    network: str
-    shape: tuple[int, ...]
-    settings: dict[str, Any] = field(default_factory=dict)
     mxnet_mib: int | None = None
-    quick: bool = False
 
 
-def _small(version: int, depth: int, mxnet_mib: int | None, quick: bool = False) -> Case:
-    return Case(f"resnet-{depth} v{version}", "zoo.resnet", (32, 3, 32, 32),
-                {"num_classes": 10, "depth": depth, "version": version}, mxnet_mib, quick)
+def _small(version: int, depth: int, mxnet_mib: int | None, quick: bool = False) -> Beside:
+    return Beside(f"resnet-{depth} v{version}", "zoo.resnet", (32, 3, 32, 32),
+                  {"num_classes": 10, "depth": depth, "version": version}, quick=quick, mxnet_mib=mxnet_mib)
 
 
-def _large(depth: int, mxnet_mib: int, quick: bool = False) -> Case:
-    return Case(f"resnet-{depth} v1", "zoo.resnet", (8, 3, 224, 224), {"depth": depth}, mxnet_mib, quick)
+def _large(depth: int, mxnet_mib: int, quick: bool = False) -> Beside:
+    return Beside(f"resnet-{depth} v1", "zoo.resnet", (8, 3, 224, 224), {"depth": depth}, quick=quick,
+                  mxnet_mib=mxnet_mib)
 
 
 CASES = (
-    Case("mlp", "zoo.mlp", (32, 784), quick=True),
-    Case("lenet", "zoo.lenet", (32, 1, 28, 28), quick=True),
+    Beside("mlp", "zoo.mlp", (32, 784), quick=True),
+    Beside("lenet", "zoo.lenet", (32, 1, 28, 28), quick=True),
     _small(1, 20, 51, quick=True), _small(1, 56, 135), _small(1, 110, 261, quick=True), _small(1, 164, None),
     _small(1, 1001, None),
     _small(2, 20, 49, quick=True), _small(2, 56, 133), _small(2, 110, 259), _small(2, 164, 783, quick=True),
@@ -74,13 +67,11 @@ class Row:
     verify_seconds: float
 
 
-def measure(case: Case) -> Row:
+def measure(case: Beside) -> Row:
     """Plan and verify one network."""
-    shapes = {"data": case.shape}
-    symbol = load_network(case.network, case.settings, shapes)
-    figures = report(plan(symbol, shapes, "sgd", "step", optimizer_params={"momentum": 0.9}))
+    figures = step_report(case)
     verify_seconds = figures.verify_seconds or 0.0
-    return Row(case.name, case.shape[0], figures.nodes, figures.naive_bytes, figures.lower_bound_bytes,
+    return Row(case.name, case.data[0], figures.nodes, figures.naive_bytes, figures.lower_bound_bytes,
                figures.planned_bytes, figures.transient_bytes, case.mxnet_mib, figures.ratio,
                figures.compile_seconds, verify_seconds)
 
@@ -88,7 +79,7 @@ def measure(case: Case) -> Row:
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
     """The figures to watch from one version to the next."""
     slowest = max(rows, key=lambda row: row.compile_seconds)
-    beside = [row.transient_bytes / _MIB / row.mxnet_mib for row in rows if row.mxnet_mib]
+    beside = [row.transient_bytes / _MIB / row.mxnet_mib for row in rows if row.mxnet_mib] or [float("nan")]
     return {"networks": len(rows), "worst_ratio": max(row.ratio for row in rows),
             "worst_planned_over_naive": max(row.planned_bytes / row.naive_bytes for row in rows),
             "worst_transient_over_mxnet": max(beside), "slowest": slowest.name,
@@ -111,19 +102,16 @@ def format_row(row: Row) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; the exit code is 1 when a ratio is above what it may be."""
     parser = argparse.ArgumentParser(prog="plan_memory", description="Plan networks and print what they take.")
-    parser.add_argument("--quick", action="store_true", help="a part of the networks, in seconds")
+    add_choice(parser, "a part of the networks, in seconds")
     parser.add_argument("--json", metavar="FILE", help="write the figures to a file")
     given = parser.parse_args(argv)
     print(f"{HEADER}\n{'':<16}{'':>13}{'MiB':>10}{'MiB':>9}{'MiB':>9}{'':>8}{'MiB':>11}{'MiB':>7}{'s':>9}{'s':>8}")
     rows = []
-    for case in CASES:
-        if case.quick or not given.quick:
-            rows.append(measure(case))
-            print(format_row(rows[-1]), flush=True)
+    for case in choose(CASES, given, parser):
+        rows.append(measure(case))
+        print(format_row(rows[-1]), flush=True)
     figures = summary(rows)
-    if given.json:
-        with open(given.json, "w", encoding="utf-8") as file:
-            json.dump({"summary": figures, "networks": [asdict(row) for row in rows]}, file, indent=1)
+    write_json(given.json, {"summary": figures, "networks": [asdict(row) for row in rows]})
     print(f"worst ratio of planned to lower bound {figures['worst_ratio']:.4f}, of transient bytes to MXNet's "
           f"{figures['worst_transient_over_mxnet']:.3f}")
     return int(figures["worst_ratio"] > _WORST_RATIO)

@@ -13,15 +13,13 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from benchmarks.cases import Case, add_choice, choose, write
 from minigraph.memory.policies import POLICIES, Candidate, Problem, Strategy, judge
 from minigraph.memory.schedule import from_order
-from minigraph.networks import load_network
 from minigraph.planning import plan
 
 BUDGETS = 20
@@ -29,17 +27,6 @@ MACHINE = "V100"
 HOST_BYTES = 1 << 50
 OURS = ("auto", "auto, full")
 _MIB = 2**20
-
-
-@dataclass(frozen=True)
-class Case:
-    """A network; `quick` tells whether it is among the few of --quick."""
-
-    name: str
-    network: str
-    data: tuple[int, ...]
-    settings: dict[str, Any] = field(default_factory=dict)
-    quick: bool = False
 
 
 CASES = (
@@ -77,11 +64,9 @@ def problem_of(case: Case) -> Problem:
     def catch(problem: Problem) -> list[Candidate]:
         caught.append(problem)
         return judge(problem, [from_order(problem.order)])
-    shapes = {"data": case.data}
-    symbol = load_network(case.network, case.settings, shapes)
     POLICIES["caught"] = Strategy(catch, "lowest")
     try:
-        plan(symbol, shapes, "sgd", "step", "caught", host_budget=HOST_BYTES, machine=MACHINE, verify=False,
+        plan(case.symbol(), case.shapes, "sgd", "step", "caught", host_budget=HOST_BYTES, machine=MACHINE, verify=False,
              optimizer_params={"momentum": 0.9})
     finally:
         del POLICIES["caught"]
@@ -181,27 +166,22 @@ def plot(by_network: dict[str, list[Curve]], path: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables; the exit code is 1 when a policy is faster than the full search anywhere."""
     parser = argparse.ArgumentParser(prog="policies", description="Compare all policies at many budgets.")
-    parser.add_argument("--quick", action="store_true", help="a few small networks")
-    parser.add_argument("--only", metavar="NAME", help="only networks whose name contains this")
+    add_choice(parser, "a few small networks")
     parser.add_argument("--json", metavar="FILE", help="write the curves to a file")
     parser.add_argument("--markdown", metavar="FILE", help="write the tables to a file")
     parser.add_argument("--plot", metavar="FILE", help="draw the curves (needs matplotlib)")
     given = parser.parse_args(argv)
-    chosen = [c for c in CASES if (c.quick or not given.quick) and (given.only or "") in c.name]
-    if not chosen:
-        parser.error(f"no network is called {given.only!r}")
     by_network: dict[str, list[Curve]] = {}
-    for case in chosen:
+    for case in choose(CASES, given, parser):
         by_network[case.name] = measure(case)
         found = ratios(by_network[case.name], OURS[0])
         print(f"{case.name}: auto over the best of the others at worst {max(found):.4f}", flush=True)
     text = markdown(by_network)
     print(text)
-    if given.markdown:
-        Path(given.markdown).write_text(text, encoding="utf-8")
+    write(given.markdown, text)
     if given.json:
         document = [asdict(curve) for curves in by_network.values() for curve in curves]
-        Path(given.json).write_text(json.dumps(document) + "\n", encoding="utf-8")
+        write(given.json, json.dumps(document) + "\n")
     if given.plot:
         plot(by_network, given.plot)
     return int(max(max(ratios(curves, OURS[1])) for curves in by_network.values()) > 1.0)

@@ -8,32 +8,17 @@ its own, `bound` is the most bytes that live at once, `planned` is what the plan
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from minigraph.networks import load_network
-from minigraph.plan.report import report
-from minigraph.planning import plan
+from benchmarks.cases import Case, add_choice, choose, step_report, write_json
+from minigraph.base import Shape
 
 _MIB = 2**20
 WORST_RATIO = 1.005
 """Planned over lower bound that no network may exceed."""
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A network to plan; `quick` tells whether it is among the few of --quick. `data` is the shape of its input."""
-
-    name: str
-    network: str
-    data: Shape
-    settings: dict[str, Any] = field(default_factory=dict)
-    inputs: dict[str, Shape] = field(default_factory=dict)
-    quick: bool = False
 
 
 def _image(name: str, network: str, batch: int, size: int = 224, quick: bool = False, **settings: Any) -> Case:
@@ -104,9 +89,7 @@ class Row:
 
 def measure(case: Case) -> Row:
     """Plan and verify one network."""
-    shapes = {"data": case.data, **case.inputs}
-    symbol = load_network(case.network, case.settings, shapes)
-    figures = report(plan(symbol, shapes, "sgd", "step", optimizer_params={"momentum": 0.9}))
+    figures = step_report(case)
     verify_seconds = figures.verify_seconds or 0.0
     return Row(case.name, case.data, figures.nodes, figures.naive_bytes, figures.lower_bound_bytes,
                figures.planned_bytes, figures.ratio, figures.compile_seconds + verify_seconds, verify_seconds)
@@ -135,22 +118,17 @@ def format_row(row: Row) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; the exit code is 1 when a ratio is above what it may be."""
     parser = argparse.ArgumentParser(prog="zoo_plans", description="Plan a training step of every network of the zoo.")
-    parser.add_argument("--quick", action="store_true", help="one small network of each kind")
-    parser.add_argument("--only", metavar="NAME", help="only networks whose name contains this")
+    add_choice(parser, "one small network of each kind")
     parser.add_argument("--json", metavar="FILE", help="write the figures to a file")
     given = parser.parse_args(argv)
-    chosen = [c for c in CASES if (c.quick or not given.quick) and (given.only or "") in c.name]
-    if not chosen:
-        parser.error(f"no network is called {given.only!r}")
+    chosen = choose(CASES, given, parser)
     print(f"{HEADER}\n{'':<53}{'MiB':>11}{'MiB':>10}{'MiB':>10}")
     rows = []
     for case in chosen:
         rows.append(measure(case))
         print(format_row(rows[-1]), flush=True)
     figures = summary(rows)
-    if given.json:
-        with open(given.json, "w", encoding="utf-8") as file:
-            json.dump({"summary": figures, "networks": [asdict(row) for row in rows]}, file, indent=1)
+    write_json(given.json, {"summary": figures, "networks": [asdict(row) for row in rows]})
     print(f"worst ratio of planned to lower bound {figures['worst_ratio']:.4f} ({figures['worst']}); all planned in "
           f"{figures['seconds']:.1f} s")
     return int(figures["worst_ratio"] > WORST_RATIO)
