@@ -10,7 +10,9 @@ import pytest
 import minigraph as mx
 from minigraph.device.cpu import Delay
 from minigraph.memory.policies import POLICIES, Candidate, Problem, Strategy
-from minigraph.memory.policies.hybrid import Ground, Play, lowest, played, postponed, repeats_alike
+from minigraph.memory.policies.ground import Ground
+from minigraph.memory.policies.hybrid import lowest, played, postponed, repeats_alike
+from minigraph.memory.policies.play import Play
 from minigraph.memory.schedule import DROP, IN, OUT, from_order
 from tests.memory.problems import problem_of
 from tests.memory.test_policies import chain, convolutional, trained

@@ -1,0 +1,108 @@
+"""What plays of one problem share: live bytes, readers, and which values are dear.
+
+Values are ranked by the bytes that computing them again saves for each second of it, all their dropped ancestors
+counted (the measure of Capuchin, Peng et al. 2020).
+"""
+from __future__ import annotations
+
+from collections import Counter
+from heapq import heapify, heappop, heapreplace
+
+import numpy as np
+
+from ...base import Entry
+from ..schedule import from_order, replayed, root_of
+from .lineage import Lineages
+from .problem import Problem
+
+TARGETS = 6
+"""Sizes of the device, in geometric steps from the plain peak to what no choice goes below."""
+OF_MEMORY = (0.97, 0.9)
+"""Shares of the machine's own memory that are the first targets; the rest is for what packing loses."""
+LEAST_SHARE = 1 / 65_536
+"""Share of the peak below which a value is too small to be worth a decision."""
+
+
+class Ground:
+    """What all plays of one problem share: live bytes, readers, and the ranking of values.
+
+    `managed` are the values that may leave, and `ends` the last step of plain order that reads each.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.live = problem.live(from_order(problem.order))
+        self.peak_bytes = int(self.live.max(initial=0))
+        least = max(self.peak_bytes * LEAST_SHARE, 1)
+        shown = {root_of(problem.graph, e) for e in (*problem.graph.outputs, *problem.graph.heads)}
+        managed = {e for e in problem.droppable - shown if problem.size_bytes[e] >= least}
+        self.managed = frozenset(managed - replayed(problem.graph, managed))
+        self.position = {node: t for t, node in enumerate(problem.order)}
+        self.readers: dict[Entry, list[int]] = {e: [] for e in self.managed}
+        for t, node in enumerate(problem.order):
+            for entry in self.managed.intersection(problem.reads[node]):
+                self.readers[entry].append(t)
+        self.ends = {e: max([self.position[problem.graph.node_of[e]], *found]) for e, found in self.readers.items()}
+        self.starts = [0.0, *np.cumsum([problem.seconds[node] for node in problem.order]).tolist()]
+        self.saved = [e for e in problem.saved if e in self.managed]
+        made = Counter(problem.graph.node_of[e] for e in self.managed)
+        self.alone = {e for e in self.saved if made[problem.graph.node_of[e]] == 1}
+        """Saved values that no other one is made with: only they are copied, as a node may not run again while one that
+        it makes is under way."""
+        self.again = {e: problem.seconds[problem.graph.node_of[e]] for e in self.managed}
+        """Seconds to compute each value again, with what it needs that was ranked before it."""
+        self.ranked = self._ranked()
+
+    def _ranked(self) -> list[Entry]:
+        """Saved values, those first that save most bytes for a second; later ones count what earlier ones leave to be
+        done."""
+        size, lineages = self.problem.size_bytes, Lineages(self.problem)
+        heap = [(lineages.seconds(e) / size[e], e) for e in self.saved]
+        heapify(heap)
+        ranked = []
+        while heap:
+            rate, entry = heap[0]
+            seconds = lineages.seconds(entry)
+            if seconds / size[entry] > rate:
+                heapreplace(heap, (seconds / size[entry], entry))
+                continue
+            heappop(heap)
+            if seconds < float("inf"):
+                lineages.choose(entry)
+                self.again[entry] = seconds
+                ranked.append(entry)
+        return ranked
+
+    def dear(self, share: float) -> frozenset[Entry]:
+        """The values that cost most to compute again, as many as that share of forward's time can copy out."""
+        left = share * self.starts[self.problem.backward_start] * self.problem.machine.copy_out
+        found = self.alone.difference(self.ranked) if share else set()
+        left -= sum(self.problem.size_bytes[e] for e in found)
+        for entry in [e for e in reversed(self.ranked) if e in self.alone]:
+            left -= self.problem.size_bytes[entry]
+            if left < 0:
+                break
+            found.add(entry)
+        return frozenset(found)
+
+    def targets(self) -> list[int]:
+        """Sizes below the plain peak: of the machine's memory first, then steps from the lowest upwards."""
+        lowest = self._lowest()
+        own = [int(share * self.problem.machine.memory_bytes) for share in OF_MEMORY]
+        ratio = lowest / max(self.peak_bytes, 1)
+        found = [target for target in own if target > lowest]
+        found += [int(self.peak_bytes * ratio ** (k / TARGETS)) for k in range(TARGETS, 0, -1)]
+        return list(dict.fromkeys(target for target in found if target < self.peak_bytes))
+
+    def _lowest(self) -> int:
+        """The most that lives at a step when every managed value is away that the step does not use."""
+        away = np.zeros(len(self.live) + 1, dtype=np.int64)
+        size, made = self.problem.size_bytes, self.problem.graph.node_of
+        for entry, end in self.ends.items():
+            steps = [self.position[made[entry]], *self.readers[entry]]
+            away[steps[0]] += size[entry]
+            away[end + 1] -= size[entry]
+            for t in set(steps):
+                away[t] -= size[entry]
+                away[t + 1] += size[entry]
+        return int((self.live - np.cumsum(away)[:-1]).max(initial=0))
