@@ -44,6 +44,31 @@ def from_order(order: Sequence[int]) -> Schedule:
     return Schedule(tuple((RUN, node) for node in order))
 
 
+class Facts:
+    """What all schedules of an ordered graph go by, worked out once: what each node reads, when forward uses each of
+    its values last, and which of them stay since nodes make others again from them (`Op.replay`)."""
+
+    def __init__(self, graph: Graph, order: Sequence[int], backward_start: int,
+                 reads: Mapping[int, Sequence[Entry]] | None = None) -> None:
+        self.graph, self.order, self.backward_start = graph, order, backward_start
+        self.reads = {node: read_roots(graph, node) for node in order} if reads is None else reads
+        forward = order[:backward_start]
+        self.made = [e for node in forward for e in graph.entries(node)]
+        """The values that forward makes, in order."""
+        self.last = self._last_uses()
+        self.replayed = replayed(graph, self.made)
+
+    def _last_uses(self) -> list[list[Entry]]:
+        """For each forward position the values that forward makes and uses for the last time there."""
+        last = dict.fromkeys(self.made, 0)
+        for t, node in enumerate(self.order[:self.backward_start]):
+            last.update((e, t) for e in (*self.reads[node], *self.graph.entries(node)) if e in last)
+        result: list[list[Entry]] = [[] for _ in range(self.backward_start)]
+        for entry, t in last.items():
+            result[t].append(entry)
+        return result
+
+
 class Recomputation:
     """Writes a schedule by the standard rule: dropped values are made again as late as possible, once for all their
     backward readers, and what a repeated node reads is repeated too where it was dropped.
@@ -56,17 +81,14 @@ class Recomputation:
     for memory of a smaller order.
     """
 
-    def __init__(self, graph: Graph, order: Sequence[int], backward_start: int, recompute: Collection[Entry],
-                 checkpoints: Sequence[tuple[int, frozenset[Entry]]] = (),
-                 reads: Mapping[int, Sequence[Entry]] | None = None) -> None:
-        self.graph = graph
-        self.order = order
-        self.backward_start = backward_start
+    def __init__(self, facts: Facts, recompute: Collection[Entry],
+                 checkpoints: Sequence[tuple[int, frozenset[Entry]]] = ()) -> None:
+        self.facts = facts
+        self.graph, self.order, self.reads = facts.graph, facts.order, facts.reads
         self.depth = max((level for level, _ in checkpoints), default=0)
         self.checkpoints = checkpoints
         kept = {entry for level, entries in checkpoints if level == 0 for entry in entries}
-        self.recompute = frozenset(recompute) - kept - replayed(graph, recompute)
-        self.reads = {node: read_roots(graph, node) for node in order} if reads is None else reads
+        self.recompute = frozenset(recompute) - kept - facts.replayed
         self.dropped: set[Entry] = set()
         self.steps: list[tuple[str, int]] = []
         self.before = self._checkpoints_before() if self.depth else {}
@@ -75,36 +97,28 @@ class Recomputation:
 
     def schedule(self) -> Schedule:
         """The schedule."""
-        last = self._last_forward_use()
-        steps, dropped, reads = self.steps, self.dropped, self.reads
-        for t, node in enumerate(self.order):
+        order, start = self.order, self.facts.backward_start
+        steps, dropped, reads, leaving = self.steps, self.dropped, self.reads, self._leaving()
+        for t, entries in enumerate(self.facts.last):
             self.position = t
-            if t >= self.backward_start and not dropped.isdisjoint(reads[node]):
+            steps.append((RUN, order[t]))
+            for entry in entries:
+                if entry in leaving:
+                    self._drop(entry)
+        for t in range(start, len(order)):
+            self.position, node = t, order[t]
+            if not dropped.isdisjoint(reads[node]):
                 self._provide(reads[node])
             steps.append((RUN, node))
-            for entry in last.get(t, ()):
-                self._drop(entry)
         return Schedule(tuple(steps))
 
-    def _last_forward_use(self) -> dict[int, list[Entry]]:
-        """The entries to drop by the position of their last reader in forward, or of their own node."""
-        last: dict[Entry, int] = {}
-        recompute, reads, entries = self.recompute, self.reads, self.graph.entries
-        for t, node in enumerate(self.order[:self.backward_start]):
-            for entry in reads[node]:
-                if entry in recompute:
-                    last[entry] = t
-            for entry in entries(node):
-                if entry in recompute:
-                    last[entry] = t
-        result: dict[int, list[Entry]] = {}
-        for entry, t in last.items():
-            result.setdefault(t, []).append(entry)
-        return result
+    def _leaving(self) -> frozenset[Entry]:
+        """The values that are dropped when forward has used them last."""
+        return self.recompute
 
     def _checkpoints_before(self) -> dict[int, int]:
         """For each forward node the number of checkpoints that lie wholly before or at it."""
-        position = {node: t for t, node in enumerate(self.order[:self.backward_start])}
+        position = {node: t for t, node in enumerate(self.order[:self.facts.backward_start])}
         ends = [max((position.get(self.graph.node_of[e], 0) for e in entries), default=0)
                 for _, entries in self.checkpoints]
         result, passed = {}, 0

@@ -23,7 +23,7 @@ def strategy(make: Make) -> Strategy:
 
 def all_recomputed(problem: Problem) -> Schedule:
     """Everything that may be dropped is, and is made again once, from the inputs on."""
-    return Recomputation(problem.graph, problem.order, problem.backward_start, problem.droppable).schedule()
+    return Recomputation(problem.facts, problem.droppable).schedule()
 
 
 def in_stretches(count: int) -> Make:
@@ -32,7 +32,7 @@ def in_stretches(count: int) -> Make:
         cuts = find_cuts(problem)
         chosen = {round((k + 1) * len(cuts) / count) for k in range(count - 1)}
         placed = [(0, cut.entries) for k, cut in enumerate(cuts) if k in chosen]
-        return Recomputation(problem.graph, problem.order, problem.backward_start, problem.droppable, placed).schedule()
+        return Recomputation(problem.facts, problem.droppable, placed).schedule()
     return make
 
 

@@ -61,7 +61,7 @@ class RandomPolicy:
         places = self._some([cut.entries for cut in find_cuts(problem)])
         levels = int(self.rng.integers(1, 5))
         placed = [(int(self.rng.integers(levels)), entries) for entries in places]
-        return Recomputation(problem.graph, problem.order, problem.backward_start, dropped, placed).schedule()
+        return Recomputation(problem.facts, dropped, placed).schedule()
 
     def swapped(self, problem: Problem, schedule: Schedule) -> Schedule:
         """Values away between forward and backward, chosen at random among those that are not recomputed."""

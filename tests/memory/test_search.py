@@ -32,8 +32,7 @@ def test_no_set_of_values_made_again_once_beats_the_search() -> None:
     assert 4 <= len(values) <= 10
     for count in range(len(values) + 1):
         for kept in combinations(values, count):
-            schedule = Recomputation(problem.graph, problem.order, problem.backward_start,
-                                     problem.droppable - set(kept)).schedule()
+            schedule = Recomputation(problem.facts, problem.droppable - set(kept)).schedule()
             other = problem.quick(schedule)
             within = [each.seconds for each in found if each.peak_bytes <= other.peak_bytes]
             assert within and min(within) <= other.seconds * 1.02

@@ -35,9 +35,11 @@ def nested(cuts: Sequence[Cut], distances: Sequence[float]) -> Placed:
 def drop_before(problem: Problem, cuts: Sequence[Cut], placed: Placed, keep_from: int,
                 keep: Collection[Entry] = ()) -> Schedule:
     """The schedule that drops what forward makes before position `keep_from`, apart from checkpoints and `keep`."""
-    early = {e for node in problem.forward[:keep_from] for e in problem.graph.entries(node)}
-    recompute = (early & problem.droppable) - set(keep)
+    if keep_from < len(problem.forward):
+        early = {e for node in problem.forward[:keep_from] for e in problem.graph.entries(node)}
+        recompute = (early & problem.droppable).difference(keep)
+    else:
+        recompute = problem.droppable.difference(keep)
     if not recompute:
         return from_order(problem.order)
-    return Recomputation(problem.graph, problem.order, problem.backward_start, recompute, placed,
-                         problem.reads).schedule()
+    return Recomputation(problem.facts, recompute, placed).schedule()

@@ -85,7 +85,7 @@ class _Collective(Recomputation):
     def __init__(self, problem: Problem, chosen: frozenset[Entry], live_bytes: Sequence[int], target_bytes: int,
                  ) -> None:
         passing = problem.droppable.difference(problem.saved) if chosen else frozenset()
-        super().__init__(problem.graph, problem.order, problem.backward_start, chosen | passing)
+        super().__init__(problem.facts, chosen | passing)
         self.chosen = chosen
         self.size = problem.size_bytes
         self.live = live_bytes

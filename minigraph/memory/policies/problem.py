@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...base import Entry
 from ...graph.graph import Graph
 from ..machine import Machine
-from ..schedule import Schedule, read_roots
+from ..schedule import Facts, Schedule, read_roots
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,11 @@ class Problem:
     def reads(self) -> dict[int, tuple[Entry, ...]]:
         """For each node that runs the entries whose contents it reads, as the entries that views show."""
         return {node: tuple(read_roots(self.graph, node)) for node in self.order}
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What all schedules that recompute go by."""
+        return Facts(self.graph, self.order, self.backward_start, self.reads)
 
     @cached_property
     def saved(self) -> tuple[Entry, ...]:

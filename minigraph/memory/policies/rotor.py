@@ -204,7 +204,7 @@ class _Chain(Recomputation):
     commands before that stage's backward have run; whatever is missing still is made by the standard rule."""
 
     def __init__(self, problem: Problem, stages: Sequence[Stage], commands: Sequence[Command]) -> None:
-        super().__init__(problem.graph, problem.order, problem.backward_start, problem.droppable, reads=problem.reads)
+        super().__init__(problem.facts, problem.droppable)
         self.stages = stages
         self.stage_of = {node: k for k, stage in enumerate(stages) for node in problem.forward[stage.first:stage.last]}
         self.made = [[e for node in problem.forward[stage.first:stage.last] for e in self.graph.entries(node)
@@ -223,9 +223,8 @@ class _Chain(Recomputation):
             dropped |= self.stages[stage - 1].output
         return dropped - self.stages[stage].output
 
-    def _last_forward_use(self) -> dict[int, list[Entry]]:
-        return {t: dropped for t, entries in super()._last_forward_use().items()
-                if (dropped := [e for e in entries if e in self.passing])}
+    def _leaving(self) -> frozenset[Entry]:
+        return self.recompute & self.passing
 
     def _provide(self, wanted: Iterable[Entry]) -> None:
         wanted = list(wanted)

@@ -221,8 +221,7 @@ class _Mixed(Recomputation):
     """Values of `each` that were made only to make others are dropped again at once."""
 
     def __init__(self, problem: Problem, kept: Collection[Entry], each: Collection[Entry]) -> None:
-        super().__init__(problem.graph, problem.order, problem.backward_start, problem.droppable - set(kept),
-                         reads=problem.reads)
+        super().__init__(problem.facts, problem.droppable.difference(kept))
         self.each = each
 
     def _provide(self, wanted: Iterable[Entry]) -> None:

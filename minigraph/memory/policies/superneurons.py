@@ -109,8 +109,7 @@ class _Segments(Recomputation):
     """Everything but checkpoints is dropped; what is `passing` is made again for each backward node by itself."""
 
     def __init__(self, problem: Problem, passing: Collection[Entry]) -> None:
-        super().__init__(problem.graph, problem.order, problem.backward_start,
-                         problem.droppable - checkpoints(problem))
+        super().__init__(problem.facts, problem.droppable - checkpoints(problem))
         self.passing = passing
 
     def _provide(self, wanted: Iterable[Entry]) -> None:
