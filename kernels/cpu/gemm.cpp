@@ -30,6 +30,7 @@ constexpr int64_t PANEL = PANEL_VECS * LANES;
 constexpr int64_t ROW_DISTANCE = BLOCK_DEPTH + LANES;  // of a copied tile whose rows are contiguous
 constexpr int64_t TILE_FLOATS = TILE_ROWS * ROW_DISTANCE > BLOCK_DEPTH * LANES ? TILE_ROWS * ROW_DISTANCE
                                                                               : BLOCK_DEPTH * LANES;
+constexpr int64_t AHEAD = 8;                           // terms by which they are fetched before they are copied
 constexpr int64_t FEW_TILES = 2;                       // for which b is not laid out anew, if its rows are contiguous
 constexpr int64_t THREAD_TASKS = 4;                    // enough for each thread of several
 constexpr int64_t TASK_FLOPS = 1 << 19;                // below which a task is not worth a thread
@@ -45,27 +46,35 @@ void copy(const float *from, int64_t count, float *to) {
     for (; j < count; j++) to[j] = from[j];
 }
 
-// to[k * PANEL + j] = b(k, j), with zeros in columns from `columns` on, where b's columns are contiguous.
+// Panels of b, `depth` by PANEL floats each and one behind the other, where b's columns are contiguous: row by row, since
+// that is how they lie. Of the last panel, vectors beyond the last column are left as they are, and lanes are zero.
 void pack_rows(const Matrix &b, int64_t depth, int64_t columns, float *to) {
-    for (int64_t k = 0; k < depth; k++, to += PANEL) {
+    for (int64_t k = 0; k < depth; k++) {
         const float *from = b.data + k * b.row;
-        if (columns == PANEL) {
-            for (int v = 0; v < PANEL_VECS; v++) Vec::load(from + v * LANES).store(to + v * LANES);
-        } else {
-            for (int64_t j = 0; j < PANEL; j++) to[j] = j < columns ? from[j] : 0.0f;
+        float *panel = to + k * PANEL;
+        int64_t j = 0;
+        for (; j + PANEL <= columns; j += PANEL, panel += depth * PANEL)
+            for (int v = 0; v < PANEL_VECS; v++) Vec::load(from + j + v * LANES).store(panel + v * LANES);
+        for (int64_t v = 0; j + v * LANES < columns && v < PANEL_VECS; v++) {
+            const int64_t first = j + v * LANES;
+            Part{smaller(LANES, columns - first)}.load(from + first).store(panel + v * LANES);
         }
     }
 }
 
 // The same where b's rows are contiguous: squares of NATIVE are transposed in registers.
 void pack_columns(const Matrix &b, int64_t depth, int64_t columns, float *to) {
-    const int64_t whole_depth = depth / NATIVE * NATIVE, whole_columns = columns / NATIVE * NATIVE;
-    for (int64_t j = 0; j < whole_columns; j += NATIVE)
-        for (int64_t k = 0; k < whole_depth; k += NATIVE)
-            transpose(b.data + j * b.column + k, b.column, to + k * PANEL + j, PANEL);
-    for (int64_t k = 0; k < depth; k++)
-        for (int64_t j = k < whole_depth ? whole_columns : 0; j < PANEL; j++)
-            to[k * PANEL + j] = j < columns ? b.data[j * b.column + k] : 0.0f;
+    for (int64_t start = 0; start < columns; start += PANEL, to += depth * PANEL) {
+        const Matrix panel = b.from(0, start);
+        const int64_t width = smaller(PANEL, columns - start);
+        const int64_t whole_depth = depth / NATIVE * NATIVE, whole_width = width / NATIVE * NATIVE;
+        for (int64_t j = 0; j < whole_width; j += NATIVE)
+            for (int64_t k = 0; k < whole_depth; k += NATIVE)
+                transpose(panel.data + j * b.column + k, b.column, to + k * PANEL + j, PANEL);
+        for (int64_t k = 0; k < depth; k++)
+            for (int64_t j = k < whole_depth ? whole_width : 0; j < PANEL; j++)
+                to[k * PANEL + j] = j < width ? panel.data[j * b.column + k] : 0.0f;
+    }
 }
 
 // How `rows` are cut into tiles: as few as there can be, and no two of them more than a row apart in size.
@@ -88,12 +97,15 @@ void copy_tiles(const Matrix &a, const Tiles &tiles, int64_t first, int64_t end,
                 copy(a.data + (tiles.start(t) + i) * a.row, depth, to + i * ROW_DISTANCE);
         return;
     }
-    for (int64_t k = 0; k < depth; k++)
+    for (int64_t k = 0; k < depth; k++) {
+        const float *ahead = a.data + smaller(k + AHEAD, depth - 1) * a.column;  // too short a run for the hardware to see
+        for (int64_t i = tiles.start(first); i < tiles.start(end); i += LANES) __builtin_prefetch(ahead + i);
         for (int64_t t = first; t < end; t++) {
             const int64_t start = tiles.start(t);
             copy(a.data + k * a.column + start, total - start >= LANES ? LANES : tiles.rows(t),
                  to + (t - first) * TILE_FLOATS + k * LANES);
         }
+    }
 }
 
 // -- the register tile -----------------------------------------------------------------------------------------------
@@ -108,10 +120,10 @@ struct Tile {
     int64_t start_row, lanes;
 
     INLINE Vec load(const float *from, bool last) const {
-        return last && lanes < LANES ? Part{lanes}.load(from) : Vec::load(from);
+        return last ? Part{lanes}.load(from) : Vec::load(from);
     }
     INLINE void store(float *to, const Vec &v, bool last) const {
-        if (last && lanes < LANES)
+        if (last)
             Part{lanes}.store(to, v);
         else
             v.store(to);
@@ -124,7 +136,9 @@ template <int ROWS, int VECS, int64_t ROW, int64_t TERM> void run_tile(const Til
     const Tile t = given;  // which no store can change
     const float *a = t.a, *b = t.b;
     Vec sums[ROWS][VECS];
+#pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 2
         for (int v = 0; v < VECS; v++) {
             sums[r][v] = Vec::zero();
             __builtin_prefetch(t.out + r * t.out_row + v * LANES, 1);
@@ -136,11 +150,15 @@ template <int ROWS, int VECS, int64_t ROW, int64_t TERM> void run_tile(const Til
         for (int r = 0; r < ROWS; r++)
             for (int v = 0; v < VECS; v++) sums[r][v].add_product(panel[v], a[r * ROW]);
     }
+    const bool part = t.lanes < LANES;
+#pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 2
         for (int v = 0; v < VECS; v++) {
             float *out = t.out + r * t.out_row + v * LANES;
-            if (t.start) sums[r][v] += t.load(t.start + r * t.start_row + v * LANES, v == VECS - 1);
-            t.store(out, sums[r][v], v == VECS - 1);
+            const bool last = part && v == VECS - 1;
+            if (t.start) sums[r][v] += t.load(t.start + r * t.start_row + v * LANES, last);
+            t.store(out, sums[r][v], last);
         }
 }
 
@@ -170,15 +188,13 @@ int64_t block_columns(const Product &p) {
 void multiply_block(const Product &p) {
     alignas(64) float packed[PACKED_FLOATS], copied[GROUP_TILES * TILE_FLOATS];
     const bool by_rows = p.a.column == 1, few = p.rows <= FEW_TILES * TILE_ROWS && p.b.column == 1;
-    const auto lies = [&](int64_t j) { return few && p.columns - j >= PANEL; };  // panels that are read where they lie
+    const int64_t lying = few ? p.columns / PANEL * PANEL : 0;  // columns whose panels are read where they lie
     const Tiles tiles(p.rows);
     int64_t k = 0;
     do {
         const int64_t depth = smaller(BLOCK_DEPTH, p.depth - k);
-        for (int64_t j = 0; j < p.columns; j += PANEL)
-            if (!lies(j))
-                (p.b.column == 1 ? pack_rows : pack_columns)(p.b.from(k, j), depth, smaller(PANEL, p.columns - j),
-                                                             packed + j * depth);
+        (p.b.column == 1 ? pack_rows : pack_columns)(p.b.from(k, lying), depth, p.columns - lying,
+                                                     packed + lying * depth);
         for (int64_t first = 0; first < tiles.count; first += GROUP_TILES) {
             const int64_t end = smaller(tiles.count, first + GROUP_TILES);
             copy_tiles(p.a.from(0, k), tiles, first, end, depth, copied);
@@ -188,8 +204,8 @@ void multiply_block(const Product &p) {
                     float *out = p.out + tiles.start(t) * p.out_row + j;
                     const bool adds = p.add || k > 0;
                     const Tile tile{copied + (t - first) * TILE_FLOATS,
-                                    lies(j) ? p.b.data + k * p.b.row + j : packed + j * depth,
-                                    lies(j) ? p.b.row : PANEL, depth, out, p.out_row,
+                                    j < lying ? p.b.data + k * p.b.row + j : packed + j * depth,
+                                    j < lying ? p.b.row : PANEL, depth, out, p.out_row,
                                     adds ? out : p.bias ? p.bias + j : nullptr, adds ? p.out_row : 0,
                                     (columns - 1) % LANES + 1};
                     run_panel(tile, tiles.rows(t), columns, by_rows);
