@@ -35,9 +35,9 @@ class OutOfMemoryError(MXNetError):
         self.free_bytes = free_bytes
 
 
-PLAIN, BLOCKED = "", "nChw16c"
-"""Layouts: row-major order, and blocks of 16 channels: a tensor (N, C, *spatial) lies as (N, ceil(C / 16), *spatial,
-16), and the channels that fill up the last block are zero, always."""
+PLAIN, BLOCKED, TRANSPOSED = "", "nChw16c", "transposed"
+"""Layouts: row-major order; blocks of 16 channels: a tensor (N, C, *spatial) lies as (N, ceil(C / 16), *spatial, 16),
+and the channels that fill up the last block are zero, always; and a matrix column by column."""
 LANES = 16
 """Channels of a block."""
 
@@ -46,6 +46,8 @@ def stored_shape(shape: Shape, layout: str) -> Shape:
     """The shape in which a tensor of a logical shape lies in memory, row-major."""
     if layout == PLAIN:
         return shape
+    if layout == TRANSPOSED:
+        return shape[::-1]
     return shape[0], -(-shape[1] // LANES), *shape[2:], LANES
 
 

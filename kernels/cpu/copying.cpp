@@ -89,6 +89,12 @@ void copy_tiles(const CopyArgs &a) {
         float *out = a.out + place.to;
         for (int64_t left = 0; left < wide; left += TILE) {
             const int64_t right = least(wide, left + TILE);
+            if (bottom - top == TILE && right - left == TILE) {
+                for (int64_t i = top; i < bottom; i += NATIVE)
+                    for (int64_t j = left; j < right; j += NATIVE)
+                        transpose(data + j * from + i, from, out + i * to + j, to);
+                continue;
+            }
             for (int64_t i = top; i < bottom; i++)
                 for (int64_t j = left; j < right; j++) out[i * to + j] = data[j * from + i];
         }

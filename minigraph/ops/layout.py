@@ -1,4 +1,5 @@
-"""Layouts of device kernels: blocks of 16 channels, and the ops that convert to them and back.
+"""Layouts of device kernels: blocks of 16 channels, and the ops that convert to them and back; matrices column by
+column.
 
 The ops are declared over what lies in memory: of the blocked side that is (N, ceil(C / 16), *spatial, 16).
 """
@@ -10,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ..base import BLOCKED, LANES, PLAIN, PartialShape, Shape, TensorType, stored_shape
+from ..base import BLOCKED, LANES, PLAIN, TRANSPOSED, PartialShape, Shape, TensorType, stored_shape
 from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
 from .registry import register
+from .shape import TransposeParams
 
 
 def to_blocked(data: np.ndarray, out: np.ndarray) -> None:
@@ -39,6 +41,8 @@ def logical(stored: np.ndarray, shape: Shape, layout: str) -> np.ndarray:
     """The tensor of a logical shape that lies in memory in a layout: itself where that is plain, else a copy."""
     if layout == PLAIN:
         return stored
+    if layout == TRANSPOSED:
+        return stored.T.copy()
     out = np.empty(shape, stored.dtype)
     to_plain(stored, out)
     return out
@@ -48,6 +52,8 @@ def stored(value: np.ndarray, layout: str) -> np.ndarray:
     """A tensor as it lies in memory in a layout: itself where that is plain, else a copy."""
     if layout == PLAIN:
         return value
+    if layout == TRANSPOSED:
+        return value.T.copy()
     out = np.empty(stored_shape(value.shape, layout), value.dtype)
     to_blocked(value, out)
     return out
@@ -117,7 +123,10 @@ class _ToPlain(_Conversion):
 
 
 def conversion(layout: str, channels: int) -> tuple[str, Any]:
-    """Name and params of the op that converts a tensor of so many channels to a layout."""
+    """Name and params of the op that converts a tensor of so many channels to a layout; to row-major order, from
+    blocks."""
+    if layout == TRANSPOSED:
+        return "transpose", TransposeParams()
     return ("_to_plain", ToPlainParams(channels)) if layout == PLAIN else ("_to_blocked", _ToBlocked.Params())
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import minigraph as mx
 from minigraph import binding
-from minigraph.base import BLOCKED, PLAIN, Layouts, MXNetError, TensorType, stored_shape
+from minigraph.base import BLOCKED, PLAIN, TRANSPOSED, Layouts, MXNetError, TensorType, stored_shape
 from minigraph.device.cpu import CpuDevice
 from minigraph.device.cpu.program import PoisonedCpuProgram
 from minigraph.ops.layout import logical, stored, to_blocked
@@ -241,3 +241,10 @@ def test_blocks_hold_channels_by_sixteen_and_zeros_behind_them(shape):
         lane = out[:, channel // 16, ..., channel % 16]
         np.testing.assert_array_equal(lane, value[:, channel] if channel < shape[1] else np.zeros_like(lane))
     np.testing.assert_array_equal(logical(out, shape, BLOCKED), value)
+
+
+def test_a_matrix_that_lies_column_by_column_is_read_and_written_as_it_is_meant():
+    value = np.arange(6, dtype=np.float32).reshape(2, 3)
+    held = stored(value, TRANSPOSED)
+    assert held.shape == stored_shape((2, 3), TRANSPOSED) and held.ravel().tolist() == [0, 3, 1, 4, 2, 5]
+    np.testing.assert_array_equal(logical(held, (2, 3), TRANSPOSED), value)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ....base import Shape, stored_shape
+from ....base import TRANSPOSED, Shape, stored_shape
 from ....ops.op import Op
 from ....ops.registry import get_op
 from ....ops.shape import Permutation, axis_in
@@ -219,11 +219,16 @@ class Permuted(PlainOp):
         own = strides(shape)
         return tuple(own[i] for i in op.order(p, len(shape)))
 
+    def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
+        if outs[0].layout == TRANSPOSED:        # a conversion: of the same tensor
+            return (Layouts((PLAIN,), (TRANSPOSED,)),)
+        return super().layouts(p, ins, outs)
+
     def fits(self, p: Any, ins: Types, outs: Types) -> bool:
         return fits(outs[0].shape, self._steps(p, ins[0].shape), strides(outs[0].shape))
 
     def calls(self, p: Any, ins: Operands, outs: Operands, work: int, algorithm: str) -> Sequence[NativeCall]:
-        shape = outs[0].shape
+        shape = stored_shape(outs[0].shape, outs[0].layout)
         return copy_calls(shape, ins[0].address, self._steps(p, ins[0].shape), outs[0].address, strides(shape))
 
 

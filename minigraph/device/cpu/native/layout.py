@@ -4,9 +4,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from ....base import BLOCKED, LANES, PLAIN, Layouts, Shape, TensorType, stored_shape
+from ....base import BLOCKED, LANES, PLAIN, TRANSPOSED, Layouts, Shape, TensorType, stored_shape
 
-__all__ = ["BLOCKED", "LANES", "PLAIN", "Layouts", "alike", "blocks", "padded_size"]
+__all__ = ["BLOCKED", "LANES", "PLAIN", "TRANSPOSED", "Layouts", "alike", "blocks", "padded_size"]
 
 
 def blocks(channels: int) -> int:

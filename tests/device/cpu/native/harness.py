@@ -13,7 +13,7 @@ from minigraph.device.cpu import get_num_threads, set_num_threads
 from minigraph.device.cpu.native import call
 from minigraph.device.cpu.native.call import Operand, native_op
 from minigraph.device.cpu.native.families import import_families
-from minigraph.device.cpu.native.layout import BLOCKED, LANES, Layouts, blocks, padded_size
+from minigraph.device.cpu.native.layout import BLOCKED, LANES, TRANSPOSED, Layouts, blocks, padded_size
 from minigraph.device.cpu.native.library import Library, find_library
 from minigraph.device.cpu.native.run import NativeRun
 from minigraph.ops.registry import get_op
@@ -88,13 +88,14 @@ def run(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], layo
     p = parsed(op, params)
     types = [TensorType(a.shape, a.dtype) for a in arrays], infer(op, p, arrays)
     chosen = layouts or native.layouts(p, *types)[0]
-    assert chosen in native.layouts(p, *types), f"{name} does not take {chosen}"
     ins, outs = ([TensorType(t.shape, t.dtype, layout) for t, layout in zip(side, names, strict=True)]
                  for side, names in zip(types, (chosen.ins, chosen.outs), strict=True))
+    assert any((offer.ins, offer.outs) == (chosen.ins, chosen.outs) for offer in native.layouts(p, ins, outs)), \
+        f"{name} does not take {chosen}"
     memory = [Guarded(padded_size(t.shape, t.layout), t.dtype) for t in ins]
     for i, (held, a, t) in enumerate(zip(memory, arrays, ins, strict=True)):
         if i not in op.unread(p):
-            held.array[:] = (to_blocked(a) if t.layout == BLOCKED else a).reshape(-1)
+            held.array[:] = _in_layout(a, t.layout).reshape(-1)
     before = [held.array.tobytes() for held in memory]
     shared = {j: i for i, j in (*share, *op.mutates(p))}
     results = [memory[shared[j]] if j in shared else Guarded(padded_size(t.shape, t.layout), t.dtype)
@@ -110,6 +111,10 @@ def run(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], layo
         held.check()
     return [to_plain(held.array, t.shape) if t.layout == BLOCKED else held.array.reshape(t.shape).copy()
             for held, t in zip(results, outs, strict=True)]
+
+
+def _in_layout(array: np.ndarray, layout: str) -> np.ndarray:
+    return to_blocked(array) if layout == BLOCKED else array.T if layout == TRANSPOSED else array
 
 
 def _operands(memory: Sequence[Guarded], types: Sequence[TensorType], unread: Sequence[int] = ()) -> list[Operand]:

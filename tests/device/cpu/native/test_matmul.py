@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from minigraph.base import TRANSPOSED, Layouts, TensorType
+from minigraph.device.cpu.native.call import native_op
 from minigraph.ops.registry import get_op
 
 from .harness import check, run, the_library
@@ -59,6 +61,27 @@ def test_dense_layers_agree_with_numpy(shape: tuple[int, ...], flatten: bool, hi
 def test_samples_of_the_operators_agree_with_numpy(name: str) -> None:
     for sample in get_op(name).samples():
         check(name, sample.params, [draw(*shape) for shape in sample.shapes])
+
+
+@pytest.mark.parametrize("rows", [3, 5, 20, 132])
+def test_a_weight_that_lies_column_by_column_gives_the_same(rows: int) -> None:
+    data, weight, bias = (draw(*shape).astype(np.float32) for shape in ((rows, 50), (43, 50), (43,)))
+    params = {"num_hidden": 43}
+    transposed, = run("FullyConnected", params, [data, weight, bias], Layouts(("", TRANSPOSED, ""), ("",)))
+    np.testing.assert_allclose(transposed, data.astype(np.float64) @ weight.T + bias, rtol=1e-4, atol=1e-5)
+    if rows == 20:      # no chunk of few rows, which have a kernel of their own where the weight is not transposed
+        plain, = run("FullyConnected", params, [data, weight, bias], Layouts.plain(3, 1))
+        assert transposed.tobytes() == plain.tobytes()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (16, 32), (33, 70), (800, 200)])
+def test_a_matrix_is_put_column_by_column(shape: tuple[int, int]) -> None:
+    matrix = draw(*shape).astype(np.float32)
+    conversion = TensorType(shape, matrix.dtype), TensorType(shape, matrix.dtype, TRANSPOSED)
+    native, params = native_op("transpose"), get_op("transpose").Params()
+    assert native is not None
+    assert list(native.layouts(params, *([t] for t in conversion))) == [Layouts(("",), (TRANSPOSED,))]
+    np.testing.assert_array_equal(run("transpose", {}, [matrix])[0], matrix.T)
 
 
 def test_a_slice_that_ends_with_a_chunk_has_the_bits_of_the_whole() -> None:
