@@ -106,7 +106,7 @@ class Case:
         shapes = {PHASES[0]: (self.data, self.weight, self.out),
                   PHASES[1]: (self.out, self.weight, self.data, self.data),
                   PHASES[2]: (self.out, self.data, self.weight, self.weight)}[self.phase]
-        return bound(library, self.phase, params, shapes[:-1], shapes[-1])
+        return bound(library, self.phase, params, shapes[:-1], shapes[-1:])
 
     def torch(self, channels_last: bool) -> Callable[[], Any]:
         """PyTorch's convolution, or the part of its gradient."""
@@ -123,24 +123,26 @@ class Case:
 
 
 def bound(library: Library, name: str, params: Mapping[str, Any], shapes: Sequence[tuple[int, ...]],
-          out_shape: tuple[int, ...]) -> NativeRun:
-    """The calls of an op of one output over operands of random numbers, in the best layouts."""
+          out_shapes: Sequence[tuple[int, ...]]) -> NativeRun:
+    """The calls of an op over operands of random numbers, in the best layouts; what it changes lies on its input."""
     op, native = get_op(name), native_op(name)
     if native is None:
         raise ValueError(f"operator {name} has no kernels")
     p = parse_params(op.Params, dict(params), name)
-    ins, outs = [_type(shape) for shape in shapes], [_type(out_shape)]
+    ins, outs = [_type(shape) for shape in shapes], [_type(shape) for shape in out_shapes]
     best = native.layouts(p, ins, outs)[0]
     ins = [TensorType(t.shape, t.dtype, layout) for t, layout in zip(ins, best.ins, strict=True)]
     outs = [TensorType(t.shape, t.dtype, layout) for t, layout in zip(outs, best.outs, strict=True)]
     algorithm = call.algorithms(op, p, ins, outs)[0]
-    memory = [_random(padded_size(t.shape, t.layout)) for t in (*ins, *outs)]
-    work = _random(-(-algorithm.workspace_bytes // 4))
-    operands = [Operand(a.ctypes.data, t.shape, t.dtype, t.layout)
-                for a, t in zip(memory, (*ins, *outs), strict=True)]
-    calls = native.calls(p, operands[:len(ins)], operands[len(ins):], work.ctypes.data, algorithm.name)
+    read = [random_floats(padded_size(t.shape, t.layout)) for t in ins]
+    shared = {j: read[i] for i, j in op.mutates(p)}
+    written = [shared[j] if j in shared else random_floats(padded_size(t.shape, t.layout)) for j, t in enumerate(outs)]
+    work = random_floats(-(-algorithm.workspace_bytes // 4))
+    given, made = ([Operand(a.ctypes.data, t.shape, t.dtype, t.layout) for a, t in zip(memory, types, strict=True)]
+                   for memory, types in ((read, ins), (written, outs)))
+    calls = native.calls(p, given, made, work.ctypes.data, algorithm.name)
     run = NativeRun(library, [each.pack(library) for each in calls])
-    run.memory = (*memory, work)  # type: ignore[attr-defined]
+    run.memory = (*read, *written, work)  # type: ignore[attr-defined]
     return run
 
 
@@ -148,7 +150,8 @@ def _type(shape: tuple[int, ...]) -> TensorType:
     return TensorType(shape, np.dtype(np.float32))
 
 
-def _random(size: int) -> np.ndarray:
+def random_floats(size: int) -> np.ndarray:
+    """Aligned memory of so many random numbers."""
     raw = np.zeros(size + ALIGNMENT // 4, np.float32)
     start = -raw.ctypes.data % ALIGNMENT // 4
     raw[start:start + size] = np.random.default_rng(0).standard_normal(size, np.float32)
@@ -157,7 +160,7 @@ def _random(size: int) -> np.ndarray:
 
 def peak_flops(library: Library) -> float:
     """FLOPs a second of multiply-adds in registers, one thread."""
-    out = _random(16)
+    out = random_floats(16)
     lanes = {"x86-64-v4": 16, "x86-64-v3": 8}.get(library.level, 4)
     run = NativeRun(library, [NativeCall("peak", (("P", out.ctypes.data), int64(PEAK_ROUNDS))).pack(library)])
     return 2 * 10 * lanes * PEAK_ROUNDS / least_seconds({"peak": run}, ROUNDS)["peak"]

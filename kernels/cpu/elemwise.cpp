@@ -1,7 +1,8 @@
 // Functions of tensors of one shape, element by element, with up to two constants.
 //
 // Contract: outputs may lie on any input's bytes. Padding lanes that are zero stay zero where f(0) or f(0, 0) is zero.
-// Memory-bound: 4 bytes of each operand an element. Every element goes through the same vector code, wherever it lies.
+// Memory-bound: 4 bytes of each operand an element. Every element goes through the same vector code, wherever it lies; an
+// output larger than the caches is stored past them, which spares reading its lines first.
 #include "activate.h"
 #include "kernel.h"
 #include "lanes.h"
@@ -12,10 +13,16 @@ namespace {
 constexpr int64_t BLOCK = 1 << 14;  // elements of a task: 64 KiB of each operand
 
 // Call body(access, i) for each vector of `size` elements, in parallel.
-template <class Body> void elementwise(int64_t size, const Body &body) {
+template <class Body> void elementwise(int64_t size, bool streamed, const Body &body) {
     parallel((size + BLOCK - 1) / BLOCK, [&](int64_t block) {
         const int64_t begin = block * BLOCK, count = size - begin < BLOCK ? size - begin : BLOCK;
-        each_vector(count, [&](auto access, int64_t i) { body(access, begin + i); });
+        const auto at = [&](auto access, int64_t i) { body(access, begin + i); };
+        if (streamed) {
+            each_vector<Streamed>(count, at);
+            Streamed::finish();
+        } else {
+            each_vector(count, at);
+        }
     });
 }
 
@@ -46,10 +53,12 @@ struct BinaryConstantArgs {
 };
 
 template <class Args, class F> void unary(const Args &a, const F &f) {
-    elementwise(a.size, [&](auto access, int64_t i) { access.store(a.out + i, f(access.load(a.data + i))); });
+    elementwise(a.size, streams(a.out, a.size, a.data), [&](auto access, int64_t i) {
+        access.store(a.out + i, f(access.load(a.data + i)));
+    });
 }
 template <class Args, class F> void binary(const Args &a, const F &f) {
-    elementwise(a.size, [&](auto access, int64_t i) {
+    elementwise(a.size, streams(a.out, a.size, a.lhs, a.rhs), [&](auto access, int64_t i) {
         access.store(a.out + i, f(access.load(a.lhs + i), access.load(a.rhs + i)));
     });
 }

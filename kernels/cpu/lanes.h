@@ -1,6 +1,6 @@
 // Loads and stores of a whole Vec or of its first lanes, so that a loop's body is written once for both.
 #pragma once
-#if defined(__AVX512F__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
@@ -12,6 +12,34 @@ struct Whole {
     INLINE void store(float *to, const Vec &v) const { v.store(to); }
     INLINE Vec keep(const Vec &v) const { return v; }
 };
+
+// All sixteen lanes, stored past the caches to an address of 64 bytes' alignment where the machine can; `finish` comes
+// before anybody else reads what was stored.
+struct Streamed : Whole {
+#if defined(__x86_64__)
+    static INLINE void put(float *to, __m128 v) { _mm_stream_ps(to, v); }
+#if defined(__AVX__)
+    static INLINE void put(float *to, __m256 v) { _mm256_stream_ps(to, v); }
+#endif
+#if defined(__AVX512F__)
+    static INLINE void put(float *to, __m512 v) { _mm512_stream_ps(to, v); }
+#endif
+    INLINE void store(float *to, const Vec &v) const {
+        for (int i = 0; i < PARTS; i++) put(to + i * NATIVE, v.part[i]);
+    }
+    static INLINE void finish() { _mm_sfence(); }
+#else
+    static INLINE void finish() {}
+#endif
+};
+
+constexpr int64_t STREAMED_BYTES = 32 << 20;  // of an output that leaves any cache before it is read
+
+// Whether an output is stored past the caches: not where it lies on an input, whose lines are in the cache already.
+template <class... Inputs> static INLINE bool streams(const float *out, int64_t size, const Inputs *...inputs) {
+    const int64_t bytes = size * static_cast<int64_t>(sizeof(float));
+    return bytes > STREAMED_BYTES && reinterpret_cast<uintptr_t>(out) % 64 == 0 && ((out != inputs) && ...);
+}
 
 // The first `lanes`: others load as zero, are not stored, and are zeroed by keep.
 struct Part {
@@ -41,9 +69,9 @@ struct Part {
 };
 
 // Call body(access, i) for each vector of `size` elements in a row, the last one in part.
-template <class Body> static INLINE void each_vector(int64_t size, const Body &body) {
+template <class All = Whole, class Body> static INLINE void each_vector(int64_t size, const Body &body) {
     int64_t i = 0;
-    for (; i + LANES <= size; i += LANES) body(Whole{}, i);
+    for (; i + LANES <= size; i += LANES) body(All{}, i);
     if (i < size) body(Part{size - i}, i);
 }
 

@@ -1,8 +1,8 @@
 // Batch normalisation: moments of the channels, what they make of a tensor, and its gradients.
 //
 // Contract: outputs may lie on inputs as ops/norm*.py says; padding lanes stay zero. A pass over the tensor reads each
-// operand once and writes each output once: the training form takes two passes, moments and normalisation, and backward
-// two, sums and data gradient. Moments are taken in blocks that stay in the first cache, in float32 about each block's
+// operand once and writes each output once, that of normalisation past the caches where it is larger than these: the
+// training form takes two passes, moments and normalisation, and backward two, sums and data gradient. Moments are taken in blocks that stay in the first cache, in float32 about each block's
 // own mean; blocks are joined in float64 about the first one's mean, segments to chunks and chunks to the batch in
 // float64 in ascending order, from running totals of earlier rows on where there are any: so a batch in slices that end
 // where chunks do has the bits of the whole.
@@ -236,7 +236,15 @@ INLINE void all_vectors(const Places &at, const Segment &s, int64_t unit, const 
 
 void batchnorm_normalise(const NormaliseArgs &a) {
     const int64_t padded = a.c.padded();
+    const bool streamed = a.c.blocked && streams(a.out, a.c.images * a.c.units() * a.c.pixels * LANES, a.data, a.addend);
     with_places(a.c, [&](auto at) { with_activation(a.act, [&](auto act) {
+        using Places = decltype(at);
+        const auto store = [&](auto access, int64_t i, const Vec &y) {
+            if (std::is_same<Places, Blocks>::value && streamed)
+                Streamed{}.store(a.out + i, y);
+            else
+                access.store(a.out + i, y);
+        };
         for_segments(a.c, true, [&](int64_t, const Segment &s, int64_t first, int64_t last) {
             for (int64_t unit = first; unit < last; unit++) {
                 const Vec mean = at.constant(a.line, unit), scale = at.constant(a.line + padded, unit);
@@ -244,14 +252,15 @@ void batchnorm_normalise(const NormaliseArgs &a) {
                 if (a.addend) {
                     all_vectors(at, s, unit, [&](auto access, int64_t i) {
                         const Vec y = normalised(access.load(a.data + i), mean, scale, shift);
-                        access.store(a.out + i, act.of(y + access.load(a.addend + i)));
+                        store(access, i, act.of(y + access.load(a.addend + i)));
                     });
                 } else {
                     all_vectors(at, s, unit, [&](auto access, int64_t i) {
-                        access.store(a.out + i, act.of(normalised(access.load(a.data + i), mean, scale, shift)));
+                        store(access, i, act.of(normalised(access.load(a.data + i), mean, scale, shift)));
                     });
                 }
             }
+            if (streamed) Streamed::finish();
         });
     }); });
 }

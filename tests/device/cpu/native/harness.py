@@ -24,6 +24,8 @@ GUARD = 64
 """Floats on either side of an operand, which no kernel may touch: a kernel may not even write back what it read."""
 GUARD_VALUE = np.float32(-77.25)
 FLOAT = np.dtype(np.float32)
+STREAMED_BYTES = 32 << 20
+"""Outputs larger than this are stored past the caches: `STREAMED_BYTES` of kernels/cpu/lanes.h."""
 
 
 def the_library() -> Library:

@@ -9,7 +9,7 @@ import pytest
 from minigraph.ops.registry import get_op
 from tests.ops.harness import parsed
 
-from .harness import check, run
+from .harness import STREAMED_BYTES, check, run
 
 SHAPES = [(40_001,), (5, 7), (2, 3, 5, 4), (3, 32, 6, 6), (0, 5, 2, 2), (1, 16, 40, 40)]
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -45,6 +45,16 @@ def test_relu_keeps_nan_and_its_gradient_is_zero_at_zero() -> None:
     np.testing.assert_array_equal(run("relu", {}, [data])[0], np.maximum(data, 0))
     grad = run("_activation_backward", {"act_type": "relu"}, [np.ones_like(data), np.maximum(data, 0)])[0]
     np.testing.assert_array_equal(grad, [0, 0, 1, 0] * 9)
+
+
+@pytest.mark.parametrize("name, count", [("relu", 1), ("elemwise_add", 2)])
+def test_outputs_stored_past_the_caches_have_the_bits_of_others(name: str, count: int) -> None:
+    size = STREAMED_BYTES // 4 + 37
+    arrays = [np.random.default_rng(i).standard_normal(size, np.float32) for i in range(count)]
+    (streamed,) = run(name, {}, arrays)
+    (held,) = run(name, {}, arrays, share=[(0, 0)])
+    parts = [run(name, {}, [a[half] for a in arrays])[0] for half in (slice(size // 2), slice(size // 2, size))]
+    assert streamed.tobytes() == held.tobytes() == np.concatenate(parts).tobytes()
 
 
 def everywhere() -> np.ndarray:

@@ -10,7 +10,7 @@ import pytest
 from minigraph.ops.registry import get_op
 from tests.ops.harness import execute, parsed
 
-from .harness import check, run, threads
+from .harness import STREAMED_BYTES, check, run, threads
 
 SHAPES = [((3, 5, 4, 5), 1), ((2, 32, 6, 6), 1), ((2, 19, 7), 1), ((3, 4, 3, 17), 2), ((40, 21), 1), ((5, 3, 33), -1),
           ((0, 3, 2, 2), 1), ((1, 16, 60, 60), 1), ((300, 20, 1, 1), 1)]
@@ -49,6 +49,15 @@ def test_training_forward_and_backward_agree_with_numpy(shape: tuple[int, ...], 
     params = {"axis": axis, "fix_gamma": False, **followed}
     check("_batchnorm_train", params, arrays_for("_batchnorm_train", params, shape, axis), rtol=2e-6, rests=[3])
     check("_batchnorm_backward", params, backward_arrays(params, shape, axis), rtol=1e-5)
+
+
+def test_outputs_stored_past_the_caches_have_the_bits_of_others() -> None:
+    params = {"fix_gamma": False, "act_type": "relu"}
+    arrays = arrays_for("_batchnorm_inference", params, (33, 32, 90, 90), 1)
+    assert arrays[0].nbytes > STREAMED_BYTES
+    (streamed,) = run("_batchnorm_inference", params, arrays)
+    (held,) = run("_batchnorm_inference", params, arrays, share=[(0, 0)])
+    assert streamed.tobytes() == held.tobytes()
 
 
 @pytest.mark.parametrize("shape, axis", SHAPES, ids=str)
