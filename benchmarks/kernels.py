@@ -2,10 +2,10 @@
 
     python -m benchmarks.kernels [--network resnet20] [--quick] [--level x86-64-v3] [--json FILE]
 
-Convolutions (forward, data gradient, weight gradient) of whole networks, one thread, interleaved in one process;
-PyTorch in its plain layout and in channels_last. The clock is the process's own processor time, which other work on the
-machine does not stretch, and the least of some rounds counts. Packing of weights and patches is part of what is timed.
-The peak is that of multiply-adds in registers.
+Convolutions (forward, data gradient, weight gradient) of whole networks, one thread, interleaved in one process: by the
+kernels as they are chosen and by the direct ones alone, and by PyTorch in its plain layout and in channels_last. The
+clock is the process's own processor time, which other work on the machine does not stretch, and the least of some
+rounds counts. Packing of weights and patches is part of what is timed. The peak is that of multiply-adds in registers.
 """
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ ROUNDS, QUICK_ROUNDS = 5, 2
 BATCH_SECONDS = 0.03
 """Processor time of one measurement: so many calls in a row."""
 PHASES = ("Convolution", "_convolution_backward_data", "_convolution_backward_weight")
+BEST_PEER = "torch channels_last"
+DIRECT = f"{call.PREFIX}direct"
 PEAK_ROUNDS = 2_000_000
 
 
@@ -70,8 +72,14 @@ MOBILENET = (
     Layer(1, 32, 112, 32, 3, 1, 32), Layer(1, 64, 112, 64, 3, 2, 64), Layer(1, 128, 56, 128, 3, 1, 128),
     Layer(1, 128, 56, 128, 3, 2, 128), Layer(1, 256, 28, 256, 3, 1, 256), Layer(1, 256, 28, 256, 3, 2, 256),
     Layer(5, 512, 14, 512, 3, 1, 512), Layer(1, 512, 14, 512, 3, 2, 512), Layer(1, 1024, 7, 1024, 3, 1, 1024))
+VGG16 = (
+    Layer(1, 3, 224, 64, 3, 1), Layer(1, 64, 224, 64, 3, 1), Layer(1, 64, 112, 128, 3, 1),
+    Layer(1, 128, 112, 128, 3, 1), Layer(1, 128, 56, 256, 3, 1), Layer(2, 256, 56, 256, 3, 1),
+    Layer(1, 256, 28, 512, 3, 1),
+    Layer(2, 512, 28, 512, 3, 1), Layer(3, 512, 14, 512, 3, 1))
 NETWORKS: Mapping[str, tuple[int, Sequence[Layer]]] = {
-    "resnet20": (32, RESNET20), "resnet50": (8, RESNET50), "mobilenet_depthwise": (8, MOBILENET)}
+    "resnet20": (32, RESNET20), "resnet50": (8, RESNET50), "vgg16": (4, VGG16),
+    "mobilenet_depthwise": (8, MOBILENET)}
 """Batch and layers; of mobilenet those with a filter for each channel."""
 
 
@@ -98,15 +106,15 @@ class Case:
         self.out = (batch, layer.filters, out, out)
         self.flops = 2 * batch * out * out * int(np.prod(self.weight))
 
-    def own(self, library: Library) -> Callable[[], None]:
-        """The kernels, in the layouts that they like best."""
+    def own(self, library: Library, algorithm: str | None = None) -> Callable[[], None]:
+        """The kernels, in the layouts that they like best, by the algorithm that they like best or this one."""
         layer, pair = self.layer, lambda n: (n, n)
         params = {"kernel": pair(layer.kernel), "num_filter": layer.filters, "stride": pair(layer.stride),
                   "pad": pair(layer.kernel // 2), "num_group": layer.groups, "no_bias": True}
         shapes = {PHASES[0]: (self.data, self.weight, self.out),
                   PHASES[1]: (self.out, self.weight, self.data, self.data),
                   PHASES[2]: (self.out, self.data, self.weight, self.weight)}[self.phase]
-        return bound(library, self.phase, params, shapes[:-1], shapes[-1:])
+        return bound(library, self.phase, params, shapes[:-1], shapes[-1:], algorithm)
 
     def torch(self, channels_last: bool) -> Callable[[], Any]:
         """PyTorch's convolution, or the part of its gradient."""
@@ -123,8 +131,9 @@ class Case:
 
 
 def bound(library: Library, name: str, params: Mapping[str, Any], shapes: Sequence[tuple[int, ...]],
-          out_shapes: Sequence[tuple[int, ...]]) -> NativeRun:
-    """The calls of an op over operands of random numbers, in the best layouts; what it changes lies on its input."""
+          out_shapes: Sequence[tuple[int, ...]], algorithm: str | None = None) -> NativeRun:
+    """The calls of an op over operands of random numbers, in the best layouts, by the best algorithm or this one; what
+    it changes lies on its input."""
     op, native = get_op(name), native_op(name)
     if native is None:
         raise ValueError(f"operator {name} has no kernels")
@@ -133,14 +142,14 @@ def bound(library: Library, name: str, params: Mapping[str, Any], shapes: Sequen
     best = native.layouts(p, ins, outs)[0]
     ins = [TensorType(t.shape, t.dtype, layout) for t, layout in zip(ins, best.ins, strict=True)]
     outs = [TensorType(t.shape, t.dtype, layout) for t, layout in zip(outs, best.outs, strict=True)]
-    algorithm = call.algorithms(op, p, ins, outs)[0]
+    found = next(a for a in call.algorithms(op, p, ins, outs) if algorithm in (None, a.name))
     read = [random_floats(padded_size(t.shape, t.layout)) for t in ins]
     shared = {j: read[i] for i, j in op.mutates(p)}
     written = [shared[j] if j in shared else random_floats(padded_size(t.shape, t.layout)) for j, t in enumerate(outs)]
-    work = random_floats(-(-algorithm.workspace_bytes // 4))
+    work = random_floats(-(-found.workspace_bytes // 4))
     given, made = ([Operand(a.ctypes.data, t.shape, t.dtype, t.layout) for a, t in zip(memory, types, strict=True)]
                    for memory, types in ((read, ins), (written, outs)))
-    calls = native.calls(p, given, made, work.ctypes.data, algorithm.name)
+    calls = native.calls(p, given, made, work.ctypes.data, found.name)
     run = NativeRun(library, [each.pack(library) for each in calls])
     run.memory = (*read, *written, work)  # type: ignore[attr-defined]
     return run
@@ -194,7 +203,8 @@ def measure(library: Library, network: str, rounds: int) -> list[Row]:
             if phase == PHASES[1] and layer.channels == 3:
                 continue
             case = Case(layer, batch, phase)
-            peers = {"own": case.own(library), "torch channels_last": case.torch(True), "torch": case.torch(False)}
+            peers = {"own": case.own(library), "own direct": case.own(library, DIRECT),
+                     BEST_PEER: case.torch(True), "torch": case.torch(False)}
             rows.append(Row(network, str(layer), layer.count, phase, case.flops, least_seconds(peers, rounds)))
     return rows
 
@@ -212,7 +222,7 @@ def table(rows: Sequence[Row], peak: float) -> str:
     for phase in (*PHASES, ""):
         sums = {peer: sum(r.count * r.seconds[peer] for r in rows if phase in ("", r.phase)) for peer in peers}
         figures = "".join(f"{seconds * 1e3:>22.1f}" for seconds in sums.values())
-        lines.append(f"{'sum':<32}{phase or 'all':<30}{figures}{sums['own'] / sums[peers[1]]:>10.2f} x {peers[1]}")
+        lines.append(f"{'sum':<32}{phase or 'all':<30}{figures}{sums['own'] / sums[BEST_PEER]:>10.2f} x {BEST_PEER}")
     return "\n".join(lines)
 
 

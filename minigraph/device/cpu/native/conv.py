@@ -1,4 +1,4 @@
-"""Convolution and its gradients by the direct kernels of kernels/cpu/conv.cpp and conv_weight.cpp.
+"""Convolution and its data gradient by the direct kernels of kernels/cpu/conv.cpp, or by Winograd's (winograd.py).
 
 Over one or two spatial axes, in blocks of 16 channels; a first layer of few channels reads its plain tensor. Groups are
 of whole blocks, or so small that whole groups fill a block (their products are then dense, with zero weights between
@@ -18,11 +18,11 @@ from ....ops.conv_geometry import ConvolutionParams
 from ....ops.window import per_axis
 from .call import PREFIX, NativeCall, NativeOp, Operand, Types, address, int64, native_for, pointer
 from .layout import BLOCKED, LANES, PLAIN, Layouts, blocks
+from .settings import Settings
+from .winograd import Winograd, is_winograd
 
 CHUNK_PIXELS = 4096
 """Output pixels that one chain of the weight gradient sums, about."""
-MANY_BLOCKS = 32
-"""Pairs of blocks from which the weight gradient is cut by these alone, and not by chunks of images too."""
 SCRATCH_FLOATS = 192 << 10
 """What a thread has for padded patches: `SCRATCH_FLOATS` of kernels/cpu/pool.h."""
 MAX_TAPS = 1024
@@ -79,7 +79,7 @@ class Geometry:
     @property
     def chunk(self) -> int:
         """Images of a chunk of the weight gradient: a power of two that the size of an image fixes."""
-        return _chunk(self.out)
+        return chunk_images(self.out)
 
     def lanes(self, channels: int) -> int:
         """Lanes of a block that are used: fewer than all only where there is no other block."""
@@ -102,7 +102,7 @@ class Geometry:
         return per_out * self.outs, per_out, per_in
 
 
-def _chunk(out: Sequence[int]) -> int:
+def chunk_images(out: Sequence[int]) -> int:
     """Images of a chunk of sums over output images of this size: a power of two."""
     return min(MAX_CHUNK, 1 << max(1, CHUNK_PIXELS // max(1, prod(out))).bit_length() - 1)
 
@@ -136,13 +136,14 @@ def _fits_scratch(g: Geometry) -> bool:
     return high * widest * LANES + 2 * g.taps * LANES * LANES <= SCRATCH_FLOATS
 
 
-def _first_layer(p: ConvolutionParams, data: Shape) -> bool:
+def first_layer(p: ConvolutionParams, data: Shape) -> bool:
     """Whether a plain input is taken: blocks of so few channels would be mostly padding."""
     return p.num_group == 1 and data[1] < LANES
 
 
 class DirectConvolution(NativeOp):
-    """What convolutions and their gradients share: one algorithm, with packed weights or partial sums as workspace."""
+    """What convolutions and their gradients share: an algorithm with packed weights or partial sums as workspace, and
+    where it pays Winograd's, another numeric class."""
 
     def geometry(self, p: Any, ins: Any, outs: Any) -> Geometry | None:
         """The sizes, from types or operands; None for NumPy."""
@@ -156,7 +157,15 @@ class DirectConvolution(NativeOp):
         g = self.geometry(p, ins, outs)
         assert g is not None
         nbytes = sum(align(4 * size) for size in self.workspace_floats(p, g))
-        return (Algorithm(f"{PREFIX}direct", nbytes, "native", chunk_rows=self.chunk_rows(g)),)
+        direct = Algorithm(f"{PREFIX}direct", nbytes, "native", chunk_rows=self.chunk_rows(g))
+        winograd = self.winograd(g)
+        if winograd is None:
+            return (direct,)
+        return (*winograd.algorithms(), direct) if Settings.read().winograd else (direct, *winograd.algorithms())
+
+    def winograd(self, g: Geometry) -> Winograd | None:
+        """The convolution as Winograd's kernel does it, or None."""
+        return None
 
     def chunk_rows(self, g: Geometry) -> int:
         """Images of a chunk: each alone, unless they are summed."""
@@ -175,23 +184,50 @@ class Convolution(DirectConvolution):
             return ()
         others = (PLAIN,) * (len(ins) - 1)
         blocked = Layouts((BLOCKED, *others), (BLOCKED,))
-        return [Layouts((PLAIN, *others), (BLOCKED,)), blocked] if _first_layer(p, ins[0].shape) else [blocked]
+        return [Layouts((PLAIN, *others), (BLOCKED,)), blocked] if first_layer(p, ins[0].shape) else [blocked]
 
     def workspace_floats(self, p: Any, g: Geometry) -> Sequence[int]:
         bias = 0 if p.no_bias else g.groups * g.out_blocks * LANES
         return g.packed(g.outs, g.ins), bias
 
+    def winograd(self, g: Geometry) -> Winograd | None:
+        return winograd_form(g, g.ins, g.outs, g.spatial, g.out, g.pad, turned=False)
+
+    def relu(self, p: Any) -> bool:
+        """Whether ReLU of the sums is what is wanted."""
+        return False
+
     def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
               algorithm: str) -> Sequence[NativeCall]:
         g = self.geometry(p, ins, outs)
         assert g is not None
+        if is_winograd(algorithm):
+            winograd = self.winograd(g)
+            assert winograd is not None
+            given = 0 if p.no_bias else ins[2].address
+            return [winograd.call(ins[0], ins[1], outs[0], work, algorithm, given, relu=self.relu(p))]
         taps = [Taps(-pad, d, k, 0, 1) for k, d, pad in zip(g.kernel, g.dilate, g.pad, strict=True)]
         bias = 0 if p.no_bias else work + align(4 * g.packed(g.outs, g.ins))
         calls = [_pack(g, ins[1], work, (g.outs, g.ins), g.weight_steps(), taps)]
         if bias:
             calls.append(pad_bias(ins[2], bias))
         phases = [(0, 1, n) for n in g.out]
-        return [*calls, _convolve(ins[0], work, bias, outs[0], g, (g.outs, g.ins), taps, phases, g.stride, False)]
+        return [*calls, _convolve(ins[0], work, bias, outs[0], g, (g.outs, g.ins), taps, phases, g.stride,
+                                  relu=self.relu(p))]
+
+
+@native_for("_convolution_activated")
+class ConvolutionActivated(Convolution):
+    """The forward convolution with bias and ReLU; of other activations padding would not stay zero, or takes a pass."""
+
+    def fuses(self, p: Any) -> bool:
+        return self.relu(p)
+
+    def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
+        return super().layouts(p, ins, outs) if self.relu(p) else ()
+
+    def relu(self, p: Any) -> bool:
+        return p.act_type == "relu"
 
 
 def pad_bias(bias: Operand, padded: int) -> NativeCall:
@@ -213,14 +249,15 @@ def _pack(g: Geometry, weight: Operand, packed: int, channels: tuple[int, int], 
 
 
 def _convolve(x: Operand, packed: int, bias: int, y: Operand, g: Geometry, channels: tuple[int, int],
-              taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int], add: bool) -> NativeCall:
+              taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int], add: bool = False,
+              relu: bool = False) -> NativeCall:
     """One convolution to one phase of each axis of y."""
     outs, ins = channels
     high, wide = ((1,) * (4 - len(x.shape)) + x.shape[2:])
     out_high, out_wide = ((1,) * (4 - len(y.shape)) + y.shape[2:])
     tap_numbers = [n for t in taps for n in (t.first, t.step, t.count)]
     sizes = [g.images, g.groups, x.layout == PLAIN, g.lanes(ins), blocks(ins), high, wide, y.shape[1], blocks(outs),
-             out_high, out_wide, *phases[0], *phases[1], *stride, *tap_numbers, add, 0]
+             out_high, out_wide, *phases[0], *phases[1], *stride, *tap_numbers, add, relu]
     if _is_flat(taps, phases, stride, (high, wide), (out_high, out_wide)):
         pixels = high * wide
         sizes[5:7], sizes[9:11], sizes[11:17] = (1, pixels), (1, pixels), (0, 1, 1, 0, 1, pixels)
@@ -248,17 +285,35 @@ class ConvolutionBackwardData(DirectConvolution):
             return ()
         addend = (BLOCKED,) * p.addend
         kept = Layouts((BLOCKED, PLAIN, BLOCKED, *addend), (BLOCKED,))
-        return [Layouts((BLOCKED, PLAIN, PLAIN), (BLOCKED,)), kept] if _first_layer(p, outs[0].shape) and not addend \
+        return [Layouts((BLOCKED, PLAIN, PLAIN), (BLOCKED,)), kept] if first_layer(p, outs[0].shape) and not addend \
             else [kept]
 
     def workspace_floats(self, p: Any, g: Geometry) -> Sequence[int]:
         return (g.packed(g.ins, g.outs),)
 
+    def winograd(self, g: Geometry) -> Winograd | None:
+        pad = tuple(k - 1 - pad for k, pad in zip(g.kernel, g.pad, strict=True))
+        return winograd_form(g, g.outs, g.ins, g.out, g.spatial, pad, turned=True)
+
     def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
               algorithm: str) -> Sequence[NativeCall]:
         g = self.geometry(p, ins, outs)
         assert g is not None
-        return data_gradient(g, ins[0], ins[1], outs[0], work, addend=ins[3].address if p.addend else 0)
+        addend = ins[3].address if p.addend else 0
+        if is_winograd(algorithm):
+            winograd = self.winograd(g)
+            assert winograd is not None
+            return [winograd.call(ins[0], ins[1], outs[0], work, algorithm, addend=addend)]
+        return data_gradient(g, ins[0], ins[1], outs[0], work, addend=addend)
+
+
+def winograd_form(g: Geometry, ins: int, outs: int, spatial: Shape, out: Shape, pad: Shape,
+                  turned: bool) -> Winograd | None:
+    """A convolution of so many channels over these sizes as Winograd's kernel does it, where it takes and pays it."""
+    if (g.kernel, g.stride, g.dilate, g.groups) != ((3, 3), (1, 1), (1, 1), 1) or ins % LANES or outs % LANES:
+        return None
+    form = Winograd(g.images, blocks(ins), blocks(outs), spatial, out, pad, turned)
+    return form if min(pad) >= 0 and form.pays else None
 
 
 def data_gradient(g: Geometry, grad: Operand, weight: Operand, out: Operand, work: int, bias: int = 0,
@@ -270,7 +325,7 @@ def data_gradient(g: Geometry, grad: Operand, weight: Operand, out: Operand, wor
     for (row_taps, row_phase), (column_taps, column_phase) in product(_phases(g, 0), _phases(g, 1)):
         taps, phases = (row_taps, column_taps), (row_phase, column_phase)
         calls.append(_pack(g, weight, work, (g.ins, g.outs), (group, near, far), taps))
-        calls.append(_convolve(grad, work, bias, out, g, (g.ins, g.outs), taps, phases, (1, 1), addend != 0))
+        calls.append(_convolve(grad, work, bias, out, g, (g.ins, g.outs), taps, phases, (1, 1), add=addend != 0))
         work += 4 * g.packed(g.ins, g.outs) // g.taps * row_taps.count * column_taps.count
     filled = addend == out.address if addend else reaches_all(g)
     fill = NativeCall("convolution_fill", (address(addend), pointer(out), int64(out.size)))
@@ -309,67 +364,3 @@ def _fits_one_pass(g: Geometry) -> bool:
     """Whether a thread's scratch holds a patch of all output channels of a group, wide enough for any tile."""
     high, wide = (d * (k - 1) + 1 for k, d in zip(g.kernel, g.dilate, strict=True))
     return g.out_blocks * high * (wide + LANES) * LANES <= SCRATCH_FLOATS
-
-
-@native_for("_convolution_backward_weight", "_convolution_backward_weight_resume")
-class ConvolutionBackwardWeight(DirectConvolution):
-    """The weight gradient: sums over chunks of images, in ascending order, from a running sum on where there is one."""
-
-    def geometry(self, p: Any, ins: Any, outs: Any) -> Geometry | None:
-        return geometry(p, ins[1].shape, ins[0].shape)
-
-    def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
-        g = self.geometry(p, ins, outs)
-        if g is None or not g.images:
-            return ()
-        weights = (PLAIN,) * (len(ins) - 2)
-        blocked = Layouts((BLOCKED, BLOCKED, *weights), (PLAIN,))
-        return [Layouts((BLOCKED, PLAIN, *weights), (PLAIN,)), blocked] if _first_layer(p, ins[1].shape) else [blocked]
-
-    def chunk_rows(self, g: Geometry) -> int:
-        return g.chunk
-
-    def workspace_floats(self, p: Any, g: Geometry) -> Sequence[int]:
-        chunks = -(-g.images // g.chunk)
-        few = chunks > 1 and g.groups * g.out_blocks * g.in_blocks < MANY_BLOCKS
-        return (chunks * g.packed(g.outs, g.ins) if few else 0,)
-
-    def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
-              algorithm: str) -> Sequence[NativeCall]:
-        g = self.geometry(p, ins, outs)
-        assert g is not None
-        grad, data, _, *running = ins
-        partial = work if any(self.workspace_floats(p, g)) else 0
-        outs_counted = data.shape[1] if g.lanewise else g.outs
-        numbers: list[int] = [g.images, g.chunk, g.groups, data.layout == PLAIN, g.lanes(g.ins), g.in_blocks,
-                              *g.spatial, g.out_blocks, *g.out, *g.stride, *_tap_numbers(g), outs_counted, g.ins,
-                              *g.weight_steps(), g.small]
-        return [NativeCall("convolution_weight", (pointer(data), pointer(grad), pointer(outs[0]),
-                                                  address(running[0].address if running else 0), address(partial),
-                                                  int64(*numbers)))]
-
-
-def _tap_numbers(g: Geometry) -> Iterator[int]:
-    for kernel, dilate, pad in zip(g.kernel, g.dilate, g.pad, strict=True):
-        yield from (-pad, dilate, kernel)
-
-
-@native_for("_convolution_backward_bias", "_convolution_backward_bias_resume")
-class ConvolutionBackwardBias(NativeOp):
-    """The sum of out_grad over all axes but the channels', from a running sum on where there is one."""
-
-    def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
-        return [Layouts((BLOCKED, *(PLAIN,) * (len(ins) - 1)), (PLAIN,))] if len(ins[0].shape) > 2 else ()
-
-    def algorithms(self, p: Any, ins: Types, outs: Types) -> Sequence[Algorithm]:
-        images, channels, *_ = ins[0].shape
-        chunk = _chunk(ins[0].shape[2:])
-        nbytes = align(4 * -(-images // chunk) * blocks(channels) * LANES)
-        return (Algorithm(f"{PREFIX}direct", nbytes, "native", chunk_rows=chunk),)
-
-    def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
-              algorithm: str) -> Sequence[NativeCall]:
-        images, channels, *spatial = ins[0].shape
-        running = address(ins[1].address if len(ins) > 1 else 0)
-        return [NativeCall("convolution_bias", (pointer(ins[0]), running, pointer(outs[0]), address(work), int64(
-            images, _chunk(spatial), channels, prod(spatial))))]

@@ -83,15 +83,16 @@ class Guarded:
 
 
 def run(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], layouts: Layouts | None = None,
-        share: Sequence[tuple[int, int]] = (), library: Library | None = None) -> list[np.ndarray]:
-    """Outputs of an op by its kernels, the best layouts unless others are given; `share` are in-place pairs."""
+        share: Sequence[tuple[int, int]] = (), library: Library | None = None,
+        algorithm: str | None = None) -> list[np.ndarray]:
+    """Outputs of an op by its kernels, the best layouts and algorithm unless others are given; `share` are in-place
+    pairs."""
     op, native, library = get_op(name), native_op(name), library or the_library()
     assert native is not None
     p = parsed(op, params)
     types = [TensorType(a.shape, a.dtype) for a in arrays], infer(op, p, arrays)
     chosen = layouts or native.layouts(p, *types)[0]
-    ins, outs = ([TensorType(t.shape, t.dtype, layout) for t, layout in zip(side, names, strict=True)]
-                 for side, names in zip(types, (chosen.ins, chosen.outs), strict=True))
+    ins, outs = placed(types, chosen)
     assert any((offer.ins, offer.outs) == (chosen.ins, chosen.outs) for offer in native.layouts(p, ins, outs)), \
         f"{name} does not take {chosen}"
     memory = [Guarded(padded_size(t.shape, t.layout), t.dtype) for t in ins]
@@ -102,10 +103,10 @@ def run(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], layo
     shared = {j: i for i, j in (*share, *op.mutates(p))}
     results = [memory[shared[j]] if j in shared else Guarded(padded_size(t.shape, t.layout), t.dtype)
                for j, t in enumerate(outs)]
-    algorithm = call.algorithms(op, p, ins, outs)[0]
-    work = Guarded(-(-algorithm.workspace_bytes // 4))
+    found = next(a for a in call.algorithms(op, p, ins, outs) if algorithm in (None, a.name))
+    work = Guarded(-(-found.workspace_bytes // 4))
     calls = native.calls(p, _operands(memory, ins, op.unread(p)), _operands(results, outs), work.array.ctypes.data,
-                         algorithm.name)
+                         found.name)
     NativeRun(library, [each.pack(library) for each in calls])()
     for i, (held, old) in enumerate(zip(memory, before, strict=True)):
         assert i in shared.values() or held.array.tobytes() == old, f"{name} changed its input {op.inputs(p)[i]}"
@@ -119,17 +120,24 @@ def _in_layout(array: np.ndarray, layout: str) -> np.ndarray:
     return to_blocked(array) if layout == BLOCKED else array.T if layout == TRANSPOSED else array
 
 
+def placed(types: Sequence[Sequence[TensorType]], layouts: Layouts) -> list[list[TensorType]]:
+    """Types of inputs and outputs in these layouts."""
+    return [[TensorType(t.shape, t.dtype, layout) for t, layout in zip(side, names, strict=True)]
+            for side, names in zip(types, (layouts.ins, layouts.outs), strict=True)]
+
+
 def _operands(memory: Sequence[Guarded], types: Sequence[TensorType], unread: Sequence[int] = ()) -> list[Operand]:
     return [Operand(0 if i in unread else held.array.ctypes.data, t.shape, t.dtype, t.layout)
             for i, (held, t) in enumerate(zip(memory, types, strict=True))]
 
 
 def check(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], rtol: float = 1e-5,
-          library: Library | None = None, rests: Sequence[int] = ()) -> None:
-    """In all layouts, with one thread and with three, and in place, kernels give the NumPy definition in float64.
+          library: Library | None = None, rests: Sequence[int] = (), rtols: Mapping[str, float] | None = None) -> None:
+    """In all layouts, by all algorithms, with one thread and with three, and in place, kernels give the NumPy
+    definition in float64.
 
-    `rtol` bounds errors against the largest element. Threads and in-place pairs change no bit. `rests` are outputs that
-    rounding makes, for which float64 has no values.
+    `rtol` bounds errors against the largest element, `rtols` those of other numeric classes. Threads, in-place pairs
+    and algorithms of a class change no bit. `rests` are outputs that rounding makes, for which float64 has no values.
     """
     op, native = get_op(name), native_op(name)
     assert native is not None
@@ -139,17 +147,22 @@ def check(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], rt
     expected = execute(op, p, [a.astype(dtype) for a, dtype in zip(arrays, doubles, strict=True)])
     types = [TensorType(a.shape, a.dtype) for a in arrays], infer(op, p, arrays)
     for layouts in native.layouts(p, *types):
-        with threads(1):
-            found = run(name, params, arrays, layouts, library=library)
-        compared = [pair for j, pair in enumerate(zip(found, expected, strict=True)) if j not in rests]
-        for array, want in compared:
-            scale = max(np.abs(want).max(initial=0), 1e-30)
-            np.testing.assert_allclose(array, want, rtol=0, atol=rtol * scale, err_msg=f"{name} {params} {layouts}")
-        with threads(3):
-            _same(found, run(name, params, arrays, layouts, library=library))
-        for i, j in op.inplace(p):
-            if layouts.ins[i] == layouts.outs[j] and types[0][i].shape == types[1][j].shape:
-                _same(found, run(name, params, arrays, layouts, share=[(i, j)], library=library))
+        classes: dict[str, list[np.ndarray]] = {}
+        for algorithm in call.algorithms(op, p, *placed(types, layouts)):
+            bound = (rtols or {}).get(algorithm.numeric_class, rtol)
+            with threads(1):
+                found = run(name, params, arrays, layouts, library=library, algorithm=algorithm.name)
+            _same(found, classes.setdefault(algorithm.numeric_class, found))
+            for j, (array, want) in enumerate(zip(found, expected, strict=True)):
+                if j not in rests:
+                    scale = max(np.abs(want).max(initial=0), 1e-30)
+                    np.testing.assert_allclose(array, want, rtol=0, atol=bound * scale,
+                                               err_msg=f"{name} {params} {layouts} {algorithm.name}")
+            with threads(3):
+                _same(found, run(name, params, arrays, layouts, library=library, algorithm=algorithm.name))
+            for i, j in op.inplace(p):
+                if layouts.ins[i] == layouts.outs[j] and types[0][i].shape == types[1][j].shape:
+                    _same(found, run(name, params, arrays, layouts, [(i, j)], library, algorithm.name))
 
 
 def _same(found: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> None:

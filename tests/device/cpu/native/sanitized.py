@@ -9,10 +9,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from minigraph.device.checkout import checkout_script
 from minigraph.device.cpu.native import library
 from minigraph.device.cpu.native.settings import Settings
-
-from . import harness
 
 
 def main(flags: str, files: Sequence[str]) -> int:
@@ -20,12 +19,13 @@ def main(flags: str, files: Sequence[str]) -> int:
     found = library.find_library("auto")
     assert found is not None
     settings = Settings.read()
-    builder = library._builder()
+    builder = checkout_script("minigraph_cpu_build", "kernels", "cpu", "build.py")
     assert builder is not None
     folder = builder.build(settings.build_cache, settings.compiler, flags.split(","), [found.level])
     checked = library.Library(folder / found.path.name)
     library._libraries[checked.path] = checked
-    harness.the_library = lambda: checked
+    for choice in ("auto", found.level):
+        library._chosen[choice, settings] = checked
     return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *files]))
 
 

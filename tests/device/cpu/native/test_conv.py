@@ -50,8 +50,17 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "pad past kernel": ((2, 16, 5, 5), {"kernel": (2, 2), "num_filter": 16, "pad": (3, 3)}),
     "many input blocks": ((2, 400, 7, 7), {"kernel": (3, 3), "num_filter": 32, "pad": (1, 1)}),
     "wide rows": ((1, 64, 3, 900), {"kernel": (3, 3), "num_filter": 16, "pad": (1, 1)}),
+    "3x3 of whole tiles": ((3, 32, 8, 16), {"kernel": (3, 3), "num_filter": 48, "pad": (1, 1)}),
+    "3x3 padded most": ((2, 16, 6, 7), {"kernel": (3, 3), "num_filter": 80, "pad": (2, 2)}),
+    "3x3 not padded": ((2, 80, 10, 13), {"kernel": (3, 3), "num_filter": 16}),
+    "3x3 of many tiles": ((7, 64, 30, 21), {"kernel": (3, 3), "num_filter": 64, "pad": (1, 0)}),
+    "3x3 of one pixel more": ((9, 144, 5, 9), {"kernel": (3, 3), "num_filter": 112, "pad": (1, 1)}),
     "many images": ((70, 16, 8, 8), {"kernel": (3, 3), "num_filter": 16, "pad": (1, 1)}),
 }
+
+
+WINOGRAD = {"winograd": 1e-5}
+"""Bound of Winograd's convolutions: they round several times as much as sums of products do."""
 
 
 def arrays(shape: tuple[int, ...], params: dict[str, Any], name: str) -> list[np.ndarray]:
@@ -64,14 +73,15 @@ def arrays(shape: tuple[int, ...], params: dict[str, Any], name: str) -> list[np
     (out,) = infer(op, parsed(op, params), [data, filters, bias])
     grad = rng.standard_normal(out.shape)
     return {"Convolution": [data, filters, bias], "_convolution_backward_data": [grad, filters, data],
-            "_convolution_backward_weight": [grad, data, filters]}[name]
+            "_convolution_backward_weight": [grad, data, filters],
+            "_convolution_activated": [data, filters, bias]}[name]
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["Convolution", "_convolution_backward_data", "_convolution_backward_weight"])
 def test_kernels_agree_with_the_definition(name: str, case: str) -> None:
     shape, params = CASES[case]
-    check(name, params, arrays(shape, params, name), rtol=1e-5 if name.endswith("weight") else 3e-6)
+    check(name, params, arrays(shape, params, name), rtol=1e-5 if name.endswith("weight") else 3e-6, rtols=WINOGRAD)
 
 
 @pytest.mark.parametrize("case", ["3x3", "3x3 stride 2", "1x1 stride 2", "tails", "groups of one", "many input blocks"])
@@ -80,10 +90,55 @@ def test_a_data_gradient_is_added_to_another_one_last(case: str) -> None:
     addend = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
     name = "_convolution_backward_data"
     given = [a.astype(np.float32) for a in arrays(shape, params, name)]
-    check(name, {**params, "addend": True}, [*given, addend], rtol=3e-6)
+    check(name, {**params, "addend": True}, [*given, addend], rtol=3e-6, rtols=WINOGRAD)
     (alone,) = run(name, params, given)
     (both,) = run(name, {**params, "addend": True}, [*given, addend])
     np.testing.assert_array_equal(both, alone + addend)
+
+
+@pytest.mark.parametrize("case", ["3x3", "1x1 stride 2", "tails", "groups of one", "7x7 first",
+                                  "many input blocks", "1-D"])
+def test_relu_follows_in_the_same_pass_with_the_bits_of_two(case: str) -> None:
+    shape, params = CASES[case]
+    given = [a.astype(np.float32) for a in arrays(shape, params, "Convolution")]
+    activated = {**params, "act_type": "relu"}
+    check("_convolution_activated", activated, given, rtol=3e-6, rtols=WINOGRAD)
+    (alone,) = run("Convolution", params, given)
+    (both,) = run("_convolution_activated", activated, given)
+    assert both.tobytes() == np.maximum(alone, 0).tobytes()
+
+
+def test_activations_that_take_a_pass_of_their_own_are_not_fused() -> None:
+    native = native_op("_convolution_activated")
+    assert native is not None
+    for act_type, fused in (("relu", True), ("sigmoid", False), ("tanh", False)):
+        p = parsed(get_op("_convolution_activated"), {"kernel": (3, 3), "num_filter": 16, "act_type": act_type})
+        assert native.fuses(p) is fused
+
+
+def test_winograd_is_a_class_of_its_own_and_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape, params = CASES["3x3"]
+    op, given = get_op("Convolution"), arrays(shape, params, "Convolution")
+    p, native = parsed(op, params), native_op("Convolution")
+    assert native is not None
+    types = [TensorType(a.shape, np.dtype(np.float32)) for a in given], infer(op, p, given)
+
+    def classes() -> list[str]:
+        return [a.numeric_class for a in native.algorithms(p, *types)]
+    assert classes() == ["winograd", "native"]
+    monkeypatch.setenv("MINIGRAPH_CPU_WINOGRAD", "0")
+    assert classes() == ["native", "winograd"]
+
+
+@pytest.mark.parametrize("name", ["Convolution", "_convolution_backward_data"])
+def test_how_winograd_is_cut_takes_no_bit_and_the_lean_cut_takes_less(name: str) -> None:
+    shape, params = CASES["3x3 of many tiles"]
+    given = [a.astype(np.float32) for a in arrays(shape, params, name)]
+    fast, lean = (run(name, params, given, algorithm=f"native.winograd{kind}")[0] for kind in ("", "-lean"))
+    assert fast.tobytes() == lean.tobytes()
+    alone = [run(name, params, [given[0][n:n + 1], given[1], *[a[n:n + 1] if a.ndim == 4 else a for a in given[2:]]])[0]
+             for n in range(shape[0])]
+    assert fast.tobytes() == np.concatenate(alone).tobytes()
 
 
 @pytest.mark.parametrize("shape", [(2, 20, 9, 7), (0, 16, 3, 3), (300, 16, 4), (1, 1, 70, 70)], ids=str)
