@@ -9,15 +9,10 @@
 // bands and output blocks in slices, so that V and M, or U, stay in a cache; each tile alone, in one order of operations,
 // so neither bands nor slices nor threads nor other images change a bit. Channels fill whole blocks. `work` holds U of a
 // slice, V and M of a band; y may lie on the addend.
-#include "conv.h"
 #include "kernel.h"
-#include "pool.h"
+#include "winograd.h"
 
 namespace {
-
-constexpr int64_t OUT = 4, PATCH = 6, POSITIONS = PATCH * PATCH, TAPS = 9;
-constexpr int64_t SQUARE = LANES * LANES;
-constexpr int64_t TASK_TILES = 16;  // tiles of a task that transforms
 
 struct WinogradArgs {
     const float *x, *weight, *bias, *addend;  // the last two may be null
@@ -29,23 +24,7 @@ struct WinogradArgs {
     int64_t relu;
 };
 
-INLINE Vec scaled(const Vec &a, float by) { return a * Vec::of(by); }
-
-// The finite points are 0, +-NEAR and +-FAR: with these the rounding is least of all quotients of small numbers tried, a
-// quarter of that with 1 and 2.
-constexpr float NEAR = 0.75f, FAR = 1.5f, NEAR2 = NEAR * NEAR, FAR2 = FAR * FAR;
-
-INLINE void transform_patch(const Vec (&d)[PATCH], Vec (&v)[PATCH]) {
-    const Vec even = d[4] - scaled(d[2], FAR2), odd = scaled(d[3] - scaled(d[1], FAR2), NEAR);
-    const Vec far_even = d[4] - scaled(d[2], NEAR2), far_odd = scaled(d[3] - scaled(d[1], NEAR2), FAR);
-    v[0] = scaled(d[0], NEAR2 * FAR2) - scaled(d[2], NEAR2 + FAR2) + d[4];
-    v[1] = even + odd, v[2] = even - odd;
-    v[3] = far_even + far_odd, v[4] = far_even - far_odd;
-    v[5] = scaled(d[1], NEAR2 * FAR2) - scaled(d[3], NEAR2 + FAR2) + d[5];
-}
-
 INLINE void transform_taps(const Vec (&g)[3], Vec (&u)[PATCH]) {
-    constexpr float NEAR_SHARE = 1 / (2 * NEAR2 * (NEAR2 - FAR2)), FAR_SHARE = 1 / (2 * FAR2 * (FAR2 - NEAR2));
     const Vec even = scaled(g[0] + scaled(g[2], NEAR2), NEAR_SHARE), odd = scaled(g[1], NEAR * NEAR_SHARE);
     const Vec far_even = scaled(g[0] + scaled(g[2], FAR2), FAR_SHARE), far_odd = scaled(g[1], FAR * FAR_SHARE);
     u[0] = scaled(g[0], 1 / (NEAR2 * FAR2));
@@ -62,36 +41,15 @@ INLINE void transform_sums(const Vec (&m)[PATCH], Vec (&y)[OUT]) {
     y[3] = scaled(odd, NEAR2 * NEAR) + scaled(far_odd, FAR2 * FAR) + m[5];
 }
 
-// to[r * FULL + c] of ROWS x COLUMNS values at from[r * row + c * column], by `along` one axis and then the other.
-template <int IN, int FULL, class Along>
-INLINE void transform_square(const float *from, int64_t row, int64_t column, const Along &along, Vec (&to)[FULL * FULL]) {
-    Vec half[FULL][IN];
-#pragma GCC unroll 6
-    for (int c = 0; c < IN; c++) {
-        Vec given[IN], made[FULL];
-#pragma GCC unroll 6
-        for (int r = 0; r < IN; r++) given[r] = Vec::load(from + r * row + c * column);
-        along(given, made);
-#pragma GCC unroll 6
-        for (int r = 0; r < FULL; r++) half[r][c] = made[r];
-    }
-#pragma GCC unroll 6
-    for (int r = 0; r < FULL; r++) {
-        Vec made[FULL];
-        along(half[r], made);
-#pragma GCC unroll 6
-        for (int c = 0; c < FULL; c++) to[r * FULL + c] = made[c];
-    }
-}
-
 struct Winograd {
     const WinogradArgs &a;
-    int64_t rows, columns, tiles;             // of tiles in an image; of all images
+    Tiles tiles;
+    int64_t tile_count;                          // of all images
     int64_t u_position, v_position, m_position;  // floats; a vector more than needed, lest they meet in a cache's set
     float *u, *v, *m;
 
-    explicit Winograd(const WinogradArgs &args) : a(args) {
-        rows = ceil_div(a.out_height, OUT), columns = ceil_div(a.out_width, OUT), tiles = a.images * rows * columns;
+    explicit Winograd(const WinogradArgs &args) : a(args), tiles(a.out_height, a.out_width) {
+        tile_count = a.images * tiles.each();
         u_position = a.slice * a.in_blocks * SQUARE + LANES;
         v_position = a.in_blocks * a.band * LANES + LANES, m_position = a.slice * a.band * LANES + LANES;
         u = a.work, v = u + POSITIONS * u_position, m = v + POSITIONS * v_position;
@@ -101,9 +59,9 @@ struct Winograd {
         for (int64_t block = 0; block < a.out_blocks; block += a.slice) {
             const int64_t blocks = min(a.slice, a.out_blocks - block);
             transform_weights(block, blocks);
-            for (int64_t tile = 0; tile < tiles; tile += a.band) {
-                const int64_t count = min(a.band, tiles - tile);
-                if (block == 0 || tiles > a.band) transform_inputs(tile, count);
+            for (int64_t tile = 0; tile < tile_count; tile += a.band) {
+                const int64_t count = min(a.band, tile_count - tile);
+                if (block == 0 || tile_count > a.band) transform_inputs(tile, count);
                 multiply(count, blocks);
                 transform_outputs(tile, count, block, blocks);
             }
@@ -142,32 +100,9 @@ struct Winograd {
                     transpose(turned + p * SQUARE + i * LANES + j, LANES, to + p * u_position + j * LANES + i, LANES);
     }
 
-    // Calls work(block, tile of the band) for so many tiles and blocks, in parallel.
-    template <class Work> void for_tiles(int64_t count, int64_t blocks, const Work &work) const {
-        const int64_t pieces = ceil_div(count, TASK_TILES);
-        parallel(pieces * blocks, [&](int64_t task) {
-            const int64_t first = task % pieces * TASK_TILES;
-            for (int64_t tile = first; tile < min(first + TASK_TILES, count); tile++) work(task / pieces, tile);
-        });
-    }
-
     void transform_inputs(int64_t first, int64_t count) const {
-        for_tiles(count, a.in_blocks, [&](int64_t block, int64_t at) {
-            const int64_t tile = first + at, image = tile / (rows * columns);
-            const int64_t row = tile / columns % rows * OUT - a.row_pad, column = tile % columns * OUT - a.column_pad;
-            const float *plane = a.x + (image * a.in_blocks + block) * a.height * a.width * LANES;
-            const float *from = plane + (row * a.width + column) * LANES;
-            int64_t step = a.width * LANES;
-            float patch[POSITIONS * LANES];
-            if (row < 0 || column < 0 || row + PATCH > a.height || column + PATCH > a.width) {
-                copy_patch(plane, a.height, a.width, LANES, row, column, PATCH, PATCH, patch);
-                from = patch, step = PATCH * LANES;
-            }
-            Vec made[POSITIONS];
-            transform_square<PATCH, PATCH>(from, step, LANES, [](auto &d, auto &w) { transform_patch(d, w); }, made);
-            float *to = v + (block * a.band + at) * LANES;
-            for (int64_t p = 0; p < POSITIONS; p++) made[p].store(to + p * v_position);
-        });
+        transform_patches({a.x, a.in_blocks, a.height, a.width, a.row_pad, a.column_pad}, tiles, first, count, a.band,
+                          v_position, v);
     }
 
     void multiply(int64_t count, int64_t blocks) const {
@@ -194,12 +129,13 @@ struct Winograd {
 
     void transform_outputs(int64_t first, int64_t count, int64_t first_block, int64_t blocks) const {
         for_tiles(count, blocks, [&](int64_t block, int64_t at) {
-            const int64_t tile = first + at, image = tile / (rows * columns), out = first_block + block;
-            const int64_t row = tile / columns % rows * OUT, column = tile % columns * OUT;
+            const int64_t tile = first + at, image = tiles.image(tile), out = first_block + block;
+            const int64_t row = tiles.row(tile), column = tiles.column(tile);
             const Vec bias = a.bias ? Vec::load(a.bias + out * LANES) : Vec::zero();
             const int64_t begin = (((image * a.out_blocks + out) * a.out_height + row) * a.out_width + column) * LANES;
             Vec made[OUT * OUT];
-            sums_of(m + (block * a.band + at) * LANES, made);
+            transform_square<PATCH, OUT>(m + (block * a.band + at) * LANES, PATCH * m_position, m_position,
+                                         [](auto &given, auto &out) { transform_sums(given, out); }, made);
             for (int64_t r = 0; r < min(OUT, a.out_height - row); r++)
                 for (int64_t c = 0; c < min(OUT, a.out_width - column); c++) {
                     const int64_t to = begin + (r * a.out_width + c) * LANES;
@@ -208,26 +144,6 @@ struct Winograd {
                     (a.relu ? relu(sum) : sum).store(a.y + to);
                 }
         });
-    }
-
-    INLINE void sums_of(const float *from, Vec (&made)[OUT * OUT]) const {
-        Vec half[OUT][PATCH];
-#pragma GCC unroll 6
-        for (int c = 0; c < PATCH; c++) {
-            Vec given[PATCH], column[OUT];
-#pragma GCC unroll 6
-            for (int r = 0; r < PATCH; r++) given[r] = Vec::load(from + (r * PATCH + c) * m_position);
-            transform_sums(given, column);
-#pragma GCC unroll 4
-            for (int r = 0; r < OUT; r++) half[r][c] = column[r];
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < OUT; r++) {
-            Vec line[OUT];
-            transform_sums(half[r], line);
-#pragma GCC unroll 4
-            for (int c = 0; c < OUT; c++) made[r * OUT + c] = line[c];
-        }
     }
 };
 

@@ -19,7 +19,7 @@ from ....ops.window import per_axis
 from .call import PREFIX, NativeCall, NativeOp, Operand, Types, address, int64, native_for, pointer
 from .layout import BLOCKED, LANES, PLAIN, Layouts, blocks
 from .settings import Settings
-from .winograd import Winograd, is_winograd
+from .winograd import Winograd, WinogradWeight, is_winograd
 
 CHUNK_PIXELS = 4096
 """Output pixels that one chain of the weight gradient sums, about."""
@@ -163,8 +163,8 @@ class DirectConvolution(NativeOp):
             return (direct,)
         return (*winograd.algorithms(), direct) if Settings.read().winograd else (direct, *winograd.algorithms())
 
-    def winograd(self, g: Geometry) -> Winograd | None:
-        """The convolution as Winograd's kernel does it, or None."""
+    def winograd(self, g: Geometry) -> Winograd | WinogradWeight | None:
+        """The form of it that Winograd's kernels compute, or None."""
         return None
 
     def chunk_rows(self, g: Geometry) -> int:
@@ -310,10 +310,14 @@ class ConvolutionBackwardData(DirectConvolution):
 def winograd_form(g: Geometry, ins: int, outs: int, spatial: Shape, out: Shape, pad: Shape,
                   turned: bool) -> Winograd | None:
     """A convolution of so many channels over these sizes as Winograd's kernel does it, where it takes and pays it."""
-    if (g.kernel, g.stride, g.dilate, g.groups) != ((3, 3), (1, 1), (1, 1), 1) or ins % LANES or outs % LANES:
-        return None
-    form = Winograd(g.images, blocks(ins), blocks(outs), spatial, out, pad, turned)
-    return form if min(pad) >= 0 and form.pays else None
+    form = Winograd(g.images, g.images, blocks(ins), blocks(outs), spatial, out, pad, turned)
+    return form if suits_winograd(g) and min(pad) >= 0 and form.pays else None
+
+
+def suits_winograd(g: Geometry) -> bool:
+    """Whether Winograd's kernels take the kernel, its steps and the channels."""
+    return ((g.kernel, g.stride, g.dilate, g.groups) == ((3, 3), (1, 1), (1, 1), 1)
+            and g.ins % LANES == g.outs % LANES == 0)
 
 
 def data_gradient(g: Geometry, grad: Operand, weight: Operand, out: Operand, work: int, bias: int = 0,

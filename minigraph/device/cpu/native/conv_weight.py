@@ -7,8 +7,9 @@ from typing import Any
 
 from ....base import Algorithm, align
 from .call import PREFIX, NativeCall, NativeOp, Operand, Types, address, int64, native_for, pointer
-from .conv import DirectConvolution, Geometry, chunk_images, first_layer, geometry
+from .conv import DirectConvolution, Geometry, chunk_images, first_layer, geometry, suits_winograd
 from .layout import BLOCKED, LANES, PLAIN, Layouts, blocks
+from .winograd import WinogradWeight, is_winograd
 
 MANY_BLOCKS = 32
 """Pairs of blocks from which the weight gradient is cut by these alone, and not by chunks of images too."""
@@ -37,19 +38,27 @@ class ConvolutionBackwardWeight(DirectConvolution):
         few = chunks > 1 and g.groups * g.out_blocks * g.in_blocks < MANY_BLOCKS
         return (chunks * g.packed(g.outs, g.ins) if few else 0,)
 
+    def winograd(self, g: Geometry) -> WinogradWeight | None:
+        form = WinogradWeight(g.images, g.chunk, g.in_blocks, g.out_blocks, g.spatial, g.out, g.pad)
+        return form if suits_winograd(g) and form.pays else None
+
     def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
               algorithm: str) -> Sequence[NativeCall]:
         g = self.geometry(p, ins, outs)
         assert g is not None
         grad, data, _, *running = ins
+        before = running[0].address if running else 0
+        if is_winograd(algorithm):
+            winograd = self.winograd(g)
+            assert winograd is not None
+            return [winograd.call(data, grad, outs[0], work, algorithm, before)]
         partial = work if any(self.workspace_floats(p, g)) else 0
         outs_counted = data.shape[1] if g.lanewise else g.outs
         numbers: list[int] = [g.images, g.chunk, g.groups, data.layout == PLAIN, g.lanes(g.ins), g.in_blocks,
                               *g.spatial, g.out_blocks, *g.out, *g.stride, *_tap_numbers(g), outs_counted, g.ins,
                               *g.weight_steps(), g.small]
-        return [NativeCall("convolution_weight", (pointer(data), pointer(grad), pointer(outs[0]),
-                                                  address(running[0].address if running else 0), address(partial),
-                                                  int64(*numbers)))]
+        return [NativeCall("convolution_weight", (pointer(data), pointer(grad), pointer(outs[0]), address(before),
+                                                  address(partial), int64(*numbers)))]
 
 
 def _tap_numbers(g: Geometry) -> Iterator[int]:

@@ -38,19 +38,20 @@ def is_winograd(algorithm: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Winograd:
-    """A convolution from blocks of input channels over `spatial` to blocks of output channels over `out`.
+class _Tiled:
+    """What the forms share: blocks of input and output channels, and how tiles and output blocks are cut.
 
-    `turned`: whether the weight maps outputs to inputs, with its taps in reverse order, as in a data gradient.
+    `spatial` are the sizes of the tensor that patches are taken from, `out` those of the other one, `chunk` the images
+    whose tiles are computed before any others.
     """
 
     images: int
+    chunk: int
     in_blocks: int
     out_blocks: int
     spatial: Shape
     out: Shape
     pad: Shape
-    turned: bool
 
     @property
     def image_tiles(self) -> int:
@@ -65,15 +66,20 @@ class Winograd:
 
     def algorithms(self) -> Sequence[Algorithm]:
         """Both, the faster one first."""
-        fast, lean = self._cut(NAME), self._cut(LEAN)
-        found = [Algorithm(NAME, align(4 * self._floats(*fast)), "winograd")]
+        fast, lean = self.cut(NAME), self.cut(LEAN)
+        found = [Algorithm(NAME, align(4 * self._floats(*fast)), "winograd", chunk_rows=self.chunk_rows)]
         if self._floats(*lean) < self._floats(*fast):
-            again = 4 * self._moved_again(*lean)
-            found.append(Algorithm(LEAN, align(4 * self._floats(*lean)), "winograd", extra_bytes=again))
+            found.append(Algorithm(LEAN, align(4 * self._floats(*lean)), "winograd", 4 * self._moved_again(*lean),
+                                   self.chunk_rows))
         return found
 
-    def _cut(self, algorithm: str) -> Cut:
-        """The lean cut has both small. Others transform nothing twice: they have all tiles in a band, or all output
+    @property
+    def chunk_rows(self) -> int:
+        """Images of a canonical chunk of the batch: each is alone, unless they are summed."""
+        return 1
+
+    def cut(self, algorithm: str) -> Cut:
+        """The lean cut has both small. Others transform no patch twice: they have all tiles in a band, or all output
         blocks in a slice, whichever takes less."""
         few = min(SLICE, self.out_blocks)
         if algorithm == LEAN:
@@ -83,23 +89,34 @@ class Winograd:
 
     @property
     def _tiles(self) -> int:
-        return max(1, self.images * self.image_tiles)
+        """Tiles of a chunk."""
+        return max(1, min(self.images, self.chunk) * self.image_tiles)
 
     def _band(self, blocks: int) -> int:
-        """Tiles of a band that stays in the cache beside sums for so many output blocks."""
+        """Tiles of a band that stays in the cache beside so many output blocks."""
         fitting = BAND_FLOATS // (POSITIONS * LANES * (self.in_blocks + blocks))
         band = -(-self._tiles // -(-self._tiles // max(LEAST_BAND, fitting)))
         return min(self._tiles, -(-band // BAND_STEP) * BAND_STEP)
 
     def _floats(self, band: int, blocks: int) -> int:
-        """Floats of the workspace: a slice of the weight, inputs and sums of a band, and a vector between positions."""
+        """Floats of the workspace: a slice of the weight, the band of both tensors, and a vector between positions."""
         weight, inputs, sums = blocks * self.in_blocks * LANES, self.in_blocks * band, blocks * band
         return POSITIONS * LANES * (weight + inputs + sums + 3)
 
     def _moved_again(self, band: int, blocks: int) -> int:
-        """Floats of transformed inputs that are written for each slice but the first."""
+        """Floats of transformed patches that are written for each slice but the first."""
         again = -(-self.out_blocks // blocks) - 1 if self._tiles > band else 0
-        return again * self._tiles * POSITIONS * self.in_blocks * LANES
+        return again * self.images * self.image_tiles * POSITIONS * self.in_blocks * LANES
+
+
+@dataclass(frozen=True)
+class Winograd(_Tiled):
+    """A convolution from blocks of input channels over `spatial` to blocks of output channels over `out`.
+
+    `turned`: whether the weight maps outputs to inputs, with its taps in reverse order, as in a data gradient.
+    """
+
+    turned: bool
 
     def call(self, x: Operand, weight: Operand, y: Operand, work: int, algorithm: str, bias: int = 0, addend: int = 0,
              relu: bool = False) -> NativeCall:
@@ -107,4 +124,20 @@ class Winograd:
         return NativeCall("convolution_winograd", (
             pointer(x), pointer(weight), address(bias), address(addend), pointer(y), address(work), int64(
                 self.images, self.in_blocks, self.out_blocks, *self.spatial, *self.out, *self.pad, self.turned,
-                *self._cut(algorithm), relu)))
+                *self.cut(algorithm), relu)))
+
+
+@dataclass(frozen=True)
+class WinogradWeight(_Tiled):
+    """The weight gradient of such a convolution, summed chunk by chunk of the batch."""
+
+    @property
+    def chunk_rows(self) -> int:
+        return self.chunk
+
+    def call(self, x: Operand, grad: Operand, out: Operand, work: int, algorithm: str, running: int = 0) -> NativeCall:
+        """The kernel's call; `running` is the address of sums to go on from, 0 for none."""
+        return NativeCall("convolution_winograd_weight", (
+            pointer(x), pointer(grad), pointer(out), address(running), address(work), int64(
+                self.images, self.chunk, self.in_blocks, self.out_blocks, *self.spatial, *self.out, *self.pad,
+                *self.cut(algorithm))))

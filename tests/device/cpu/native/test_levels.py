@@ -14,6 +14,8 @@ from .harness import check, the_library
 
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
 IMAGE, VECTOR = (2, 19, 5, 7), (19,)
+CONVOLUTION = {"kernel": (3, 3), "num_filter": 48, "pad": (1, 1)}
+MAPS, FILTERS, SUMS = (3, 32, 9, 7), (48, 32, 3, 3), (3, 48, 9, 7)
 CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [
     *((name, {}, [(1003,)]) for name in ("exp", "tanh", "sigmoid", "log1p", "sqrt", "_gelu", "softsign")),
     ("elemwise_add", {}, [IMAGE, IMAGE]),
@@ -23,6 +25,10 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [
     ("Pooling", {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1)}, [IMAGE]),
     ("softmax", {}, [(7, 37)]), ("log_softmax", {"axis": 1}, [(2, 5, 21)]),
     ("LayerNorm", {}, [(6, 37), (37,), (37,)]), ("sum", {"axis": 0}, [(300, 70)]),
+    ("Convolution", CONVOLUTION, [MAPS, FILTERS, (48,)]), ("Convolution", {**CONVOLUTION, "stride": (2, 1)}, [
+        MAPS, FILTERS, (48,)]),
+    ("_convolution_backward_data", CONVOLUTION, [SUMS, FILTERS, MAPS]),
+    ("_convolution_backward_weight", CONVOLUTION, [SUMS, MAPS, FILTERS]),
     ("broadcast_mul", {}, [(3, 37), (3, 1)]), ("_to_blocked", {}, [IMAGE]), ("transpose", {}, [(33, 21)])]
 
 
