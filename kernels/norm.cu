@@ -136,15 +136,18 @@ extern "C" __global__ void batchnorm_normalise_inplace(const float *data, const 
   });
 }
 
-// data and mean may be null: then the second sum is 0.
+// data and mean may be null: then the second sum is 0. sloped_grad, which may be null, receives grad times the
+// slope.
 extern "C" __global__ void __launch_bounds__(kChannelThreads)
-    batchnorm_backward_partials(const float *grad, const float *data, const float *mean, const float *out,
-                                const float *line, float *parts, int act, Channels c) {
+    batchnorm_backward_partials_inplace(const float *grad, const float *data, const float *mean,
+                                        const float *out, const float *line, float *parts, float *sloped_grad,
+                                        int act, Channels c) {
   sum_channels<2>(c, parts, [&](float (&sums)[2], const ChannelIndex &i) {
     float centred = data ? data[i.element] - mean[i.channel] : 0.f;
     float g = sloped(grad[i.element], out, centred, line, i.element, i.channel, c.channels, act);
     sums[0] += g;
     sums[1] += g * centred;
+    if (sloped_grad) sloped_grad[i.element] = g;
   });
 }
 

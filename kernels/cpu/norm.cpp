@@ -364,7 +364,6 @@ void batchnorm_totals(const TotalsArgs &a) {
 struct GradientArgs {
     const float *grad, *data, *out, *line, *slopes;
     float *data_grad;
-    float *sloped;  // where grad times slope goes, or null
     Channels c;
     int64_t act;
 };
@@ -383,7 +382,6 @@ void batchnorm_gradient(const GradientArgs &a) {
                     Vec y = constant;
                     y.add_product(x - mean, factor);
                     y.add_product(g, scale);
-                    if (a.sloped) access.store(a.sloped + i, g);
                     access.store(a.data_grad + i, y);
                 });
             }

@@ -212,27 +212,60 @@ def _gradient_samples(*more: Shape) -> list[Sample]:
                    differentiable=False) for slope, p in saved]
 
 
+def _stores_slope(p: StagedParams) -> bool:
+    """Whether out_grad times the activation's slope is the gradient by an addend, so that it is stored."""
+    return p.act_type is not None and p.addend
+
+
 @register
 class BatchNormBackwardSums(Summing):
-    """Sums of grad and of grad (data - mean) a channel, where grad is out_grad times the activation's slope."""
+    """Sums of grad and of grad (data - mean) a channel, where grad is out_grad times the activation's slope.
+
+    Where that is the gradient by an addend it is stored, and the next stage reads it: so the output is read once only.
+    """
 
     name, resume = "_batchnorm_backward_sums", "_batchnorm_backward_sums_resume"
     Params = StagedParams
+    tensors = (*Summing.tensors, "addend_grad")
 
     def inputs(self, p: StagedParams) -> tuple[str, ...]:
         return _saved(p)
+
+    def outputs(self, p: StagedParams) -> tuple[str, ...]:
+        return ("sums", "addend_grad") if _stores_slope(p) else ("sums",)
+
+    def infer_shape(self, p: StagedParams, ins: list[PartialShape], outs: list[PartialShape]) -> Shapes:
+        full, made = super().infer_shape(p, ins, outs)
+        return full, [*made, *[merge_shapes(full[1], out) for out in outs[1:]]]
+
+    def infer_dtype(self, p: StagedParams, ins: list[np.dtype | None], outs: list[np.dtype | None]) -> Dtypes:
+        full, made = super().infer_dtype(p, ins, outs)
+        return full, [*made, *[ins[0] or out for out in outs[1:]]]
 
     def unread(self, p: StagedParams) -> tuple[int, ...]:
         """gamma where it is held or no slope is found from data."""
         return () if sign_from_data(p) and not p.fix_gamma else (2,)
 
+    def inplace(self, p: StagedParams) -> tuple[tuple[int, int], ...]:
+        return (*super().inplace(p), *(((0, 1), (5, 1)) if _stores_slope(p) else ()))
+
+    def sliced(self, p: StagedParams, ins: Types, outs: Types) -> Sliced | None:
+        form = super().sliced(p, ins, outs)
+        return form and replace(form, outs=tuple(k > 0 for k in range(len(outs))))
+
     def algorithms(self, p: StagedParams, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        return (Algorithm("chunks", _gradient_scratch(p, ins), chunk_rows=Statistics.rows(p.axis, ins[1])),)
+        scratch = _gradient_scratch(p, ins, len(outs) > 1)
+        return (Algorithm("chunks", scratch, chunk_rows=Statistics.rows(p.axis, ins[1])),)
+
+    def cost(self, p: StagedParams, ins: Types, outs: Types) -> Cost:
+        found = super().cost(p, ins, outs)
+        return replace(found, written_bytes=sum(t.nbytes for t in outs))
 
     def compute(self, p: StagedParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         self.begin(ins, outs[0], p)
         s = Statistics(p.axis, ins[1], work)
-        s.add_moments(ins[3], sloped_parts(p, s, ins, work, None), outs[0][0], outs[0][1])
+        into = outs[1].reshape(s.layout) if len(outs) > 1 else None
+        s.add_moments(ins[3], sloped_parts(p, s, ins, work, into), outs[0][0], outs[0][1])
 
     def samples(self) -> Sequence[Sample]:
         return _gradient_samples()
@@ -253,8 +286,7 @@ class BatchNormBackwardSumsResume(BatchNormBackwardSums):
 
 @register
 class BatchNormBackwardData(BatchNormOp):
-    """The data gradient by the sums of the batch, and out_grad times the activation's slope where that is the gradient
-    by an addend."""
+    """The data gradient by the sums of the batch."""
 
     name = "_batchnorm_backward_data"
     Params = StagedParams
@@ -263,7 +295,7 @@ class BatchNormBackwardData(BatchNormOp):
         return (*_saved(p), "sums")
 
     def outputs(self, p: StagedParams) -> tuple[str, ...]:
-        return ("data_grad", "addend_grad") if p.act_type is not None and p.addend else ("data_grad",)
+        return ("data_grad",)
 
     def unread(self, p: StagedParams) -> tuple[int, ...]:
         return (2,) if p.fix_gamma else ()
@@ -276,21 +308,18 @@ class BatchNormBackwardData(BatchNormOp):
         return _given_or_double(self.inputs(p), ins, ins[0]), [ins[0] or t for t in outs]
 
     def inplace(self, p: StagedParams) -> tuple[tuple[int, int], ...]:
-        if p.act_type is None:
-            return (0, 0), (1, 0)
-        return ((1, 0), (0, 1), (5, 1)) if p.addend else ((1, 0), (0, 0))
+        return ((0, 0), (1, 0)) if p.act_type is None else ((1, 0), (0, 0))
 
     def algorithms(self, p: StagedParams, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
-        return (Algorithm(workspace_bytes=_gradient_scratch(p, ins, len(outs) > 1)),)
+        return (Algorithm(workspace_bytes=_gradient_scratch(p, ins)),)
 
     def sliced(self, p: StagedParams, ins: Types, outs: Types) -> Sliced | None:
         return sliced_by_channels(self, p, ins, outs)
 
     def compute(self, p: StagedParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         s = Statistics(p.axis, ins[1], work)
-        into = outs[1].reshape(s.layout) if len(outs) > 1 else None
         vectors = gradient_vectors(p, ins[2], ins[4], ins[-1][0], ins[-1][1], p.count)
-        write_data_gradient(s, sloped_parts(p, s, ins[:-1], work, into), ins[3], vectors, outs[0].reshape(s.layout))
+        write_data_gradient(s, sloped_parts(p, s, ins[:-1], work, None), ins[3], vectors, outs[0].reshape(s.layout))
 
     def samples(self) -> Sequence[Sample]:
-        return _gradient_samples((2, 2))
+        return [sample for sample in _gradient_samples((2, 2)) if not sample.params.get("addend")]

@@ -176,9 +176,11 @@ class _BatchNormBackward(StatisticsOp):
 
     def stages(self, b: Builder, p: NormaliseParams, ins: Sequence[Entry]) -> Sequence[Entry]:
         whole = {**vars(p), "count": elements_a_channel(p.axis, b.shape(ins[1]))}
-        sums, = b.node("_batchnorm_backward_sums", ins, **whole)
+        sums, *addend_grad = b.node("_batchnorm_backward_sums", ins, **whole)
         gamma_grad, beta_grad = b.node("_batchnorm_backward_params", [sums, ins[4]], eps=p.eps, dtype=b.dtype(ins[1]))
-        data_grad, *addend_grad = b.node("_batchnorm_backward_data", [*ins, sums], **whole)
+        if addend_grad:  # the slope is in it already
+            ins, whole = [*addend_grad, *ins[1:5]], {**whole, "act_type": None, "addend": False}
+        data_grad, = b.node("_batchnorm_backward_data", [*ins, sums], **whole)
         return data_grad, gamma_grad, beta_grad, *addend_grad
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:

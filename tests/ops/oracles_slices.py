@@ -100,7 +100,8 @@ def sums(p: Any, *ins: Tensor) -> list[Tensor]:
     g = sloped(p, grad, x, gamma, mean, var, saved).movedim(p.axis, 0).flatten(1)
     rows = x.movedim(p.axis, 0).flatten(1).double()
     found = torch.stack([g.sum(1), (g * (rows - mean[:, None])).sum(1)])
-    return [ends[0] + found if ends else found]
+    stored = [sloped(p, grad, x, gamma, mean, var, saved)] if p.act_type is not None and p.addend else []
+    return [ends[0] + found if ends else found, *stored]
 
 
 @oracle("_batchnorm_backward_params")
@@ -115,4 +116,4 @@ def data(p: Any, *ins: Tensor) -> list[Tensor]:
     scale = vector(torch.ones_like(gamma) if p.fix_gamma else gamma) * torch.rsqrt(vector(var) + p.eps)
     slope = vector(found[1]) / (p.count * (vector(var) + p.eps))
     out = scale * (g - vector(found[0]) / p.count - (x - vector(mean)) * slope)
-    return [out, g] if p.act_type is not None and p.addend else [out]
+    return [out]

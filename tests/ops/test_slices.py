@@ -25,6 +25,10 @@ IMAGES, MANY, SMALL = (20, 6, 24, 24), (150, 6, 24, 24), (N, 4, 5, 5)
 CONV: dict[str, Any] = {"kernel": (3, 3), "pad": (1, 1), "num_filter": 7}
 WEIGHT = (7, 6, 3, 3)
 VECTOR = (6,)
+BACKWARD: list[tuple[dict[str, Any], list[Any]]] = [
+    ({}, []), ({"act_type": "relu"}, [VECTOR, VECTOR]), ({"act_type": "tanh"}, [MANY]),
+    ({"act_type": "tanh", "addend": True}, [MANY])]
+"""What follows a normalisation, and what its gradient's stages read for it."""
 CASES: list[Case] = [case for case in WIDER if case[2]] + [
     ("Convolution", CONV, [IMAGES, WEIGHT, (7,)]), ("Convolution", CONV, [SMALL, (7, 4, 3, 3), (7,)]),
     ("Convolution", {**CONV, "stride": (2, 2), "num_filter": 6, "num_group": 6}, [IMAGES, (6, 1, 3, 3), (6,)]),
@@ -57,10 +61,10 @@ CASES: list[Case] = [case for case in WIDER if case[2]] + [
     ("_batchnorm_inference", {}, [IMAGES, VECTOR, VECTOR, VECTOR, VECTOR]),
     ("_batchnorm_moments", {}, [MANY]), ("_batchnorm_moments", {}, [(N, 6)]),
     ("_batchnorm_apply", {"act_type": "relu", "addend": True}, [IMAGES, VECTOR, VECTOR, IMAGES, *[VECTOR] * 3]),
-    *[(name, {"count": 11520, **p}, [MANY, MANY, VECTOR, VECTOR, VECTOR, *saved, *more])
-      for name, more in (("_batchnorm_backward_sums", []), ("_batchnorm_backward_data", [(2, 6)]))
-      for p, saved in (({}, []), ({"act_type": "relu"}, [VECTOR, VECTOR]),
-                       ({"act_type": "tanh", "addend": True}, [MANY]))],
+    *[("_batchnorm_backward_sums", {"count": 11520, **p}, [MANY, MANY, VECTOR, VECTOR, VECTOR, *saved])
+      for p, saved in BACKWARD],
+    *[("_batchnorm_backward_data", {"count": 11520, **p}, [MANY, MANY, VECTOR, VECTOR, VECTOR, *saved, (2, 6)])
+      for p, saved in BACKWARD if not p.get("addend")],
     ("_batchnorm_backward_sums", {}, [(N, 6), (N, 6), VECTOR, VECTOR, VECTOR]),
 ]
 

@@ -7,7 +7,7 @@ from typing import Any
 from ...base import Algorithm
 from .channels import partition
 from .launch import BLOCK, KernelOp, Launch, Operand, address, flat_grid, float32, int32, int64, kernels_for, pointer
-from .norm import Operands, Types, act, addend, null_or, per_channel, per_element, per_part
+from .norm import NULL, Operands, Types, act, addend, null_or, per_channel, per_element, per_part
 from .operands import ACTIVATIONS, require_float32
 
 
@@ -73,9 +73,9 @@ class BatchNormInferenceBackwardParamsKernels(KernelOp):
         require_float32("_batchnorm_inference_backward_params", (*ins, *outs))
         grad, data, mean, var = ins
         c = partition(p.axis, grad.shape)
-        terms = (pointer(grad), null_or(data, p.fix_gamma), null_or(mean, p.fix_gamma), address(0), address(0),
-                 address(work), int32(ACTIVATIONS[None]))
+        terms = (pointer(grad), null_or(data, p.fix_gamma), null_or(mean, p.fix_gamma), NULL, NULL,
+                 address(work), NULL, int32(ACTIVATIONS[None]))
         params = (address(work), null_or(var, p.fix_gamma), pointer(outs[0]), pointer(outs[1]), float32(p.eps),
                   c.argument())
-        return [*per_part("batchnorm_backward_partials", terms, c),
+        return [*per_part("batchnorm_backward_partials_inplace", terms, c),
                 *per_channel("batchnorm_inference_backward_params", params, c.channels)]

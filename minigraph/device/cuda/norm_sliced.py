@@ -79,7 +79,7 @@ def _saved(p: Any, ins: Operands, after: int) -> Operands:
 
 @kernels_for("_batchnorm_backward_sums", "_batchnorm_backward_sums_resume")
 class BatchNormBackwardSumsKernels(_Gradient):
-    """Sums of the parts, added to running ones."""
+    """Sums of the parts, added to running ones, and the sloped gradient where that is one of an addend."""
 
     def algorithm(self, p: Any, ins: Types, outs: Types) -> Algorithm:
         c = partition(p.axis, ins[1].shape)
@@ -93,7 +93,9 @@ class BatchNormBackwardSumsKernels(_Gradient):
         terms, before = self.terms(p, ins, saved, work + align(c.partial_bytes(2)))
         join = (address(work), pointer(ins[-1]) if resumes else NULL, pointer(outs[0]), *[NULL] * 5, float32(0),
                 float64(1), c.argument())
-        return [*before, *per_part("batchnorm_backward_partials", (*terms, address(work), act(p)), c),
+        sloped = address(outs[1].address if len(outs) > 1 else 0)
+        return [*before,
+                *per_part("batchnorm_backward_partials_inplace", (*terms, address(work), sloped, act(p)), c),
                 *per_channel("batchnorm_backward_params", join, c.channels)]
 
 
@@ -112,6 +114,6 @@ class BatchNormBackwardDataKernels(_Gradient):
         terms, before = self.terms(p, ins, saved, work + 12 * c.channels)
         params = (NULL, pointer(sums), NULL, null_or(gamma, p.fix_gamma), pointer(var), NULL, NULL, address(work),
                   float32(p.eps), float64(p.count), c.argument())
-        made = (address(work), pointer(outs[0]), address(outs[1].address if len(outs) > 1 else 0), act(p))
+        made = (address(work), pointer(outs[0]), NULL, act(p))
         return [*before, *per_channel("batchnorm_backward_params", params, c.channels),
                 *per_element("batchnorm_backward_data_inplace", (*terms, *made), p.axis, data)]

@@ -88,6 +88,6 @@ class BatchNormBackwardKernels(KernelOp):
                  address(line))
         made = (pointer(outs[0]), address(outs[3].address if len(outs) == 4 else 0), act(p))
         return [*(make_line(p, gamma, saved[0], var, saved[1], line) if len(saved) == 2 else ()),
-                *per_part("batchnorm_backward_partials", (*terms, address(work), act(p)), c),
+                *per_part("batchnorm_backward_partials_inplace", (*terms, address(work), NULL, act(p)), c),
                 *per_channel("batchnorm_backward_params", params, c.channels),
                 *per_element("batchnorm_backward_data_inplace", (*terms, vectors, *made), p.axis, data)]

@@ -20,6 +20,9 @@ KERNELS = ("conv", "dense", "norm", "random", "basic")
 CONV: dict[str, Any] = {"kernel": (3, 3), "pad": (1, 1), "num_filter": 7}
 THIN = {**CONV, "num_filter": 6, "num_group": 6}
 IMAGES, LARGE, ROWS, VECTOR = (5, 6, 66, 65), (3, 2, 100, 90), (300, 6), (6,)
+BACKWARD: list[tuple[dict[str, Any], list[Any]]] = [
+    ({}, []), ({"act_type": "relu"}, [VECTOR, VECTOR]), ({"act_type": "tanh", "addend": True}, [IMAGES])]
+"""What follows a normalisation, and what its gradient's stages read for it."""
 SPREAD = {"rtol": 1e-4, "atol": 1e-3}
 CASES: list[Case] = [
     ("Convolution", CONV, [IMAGES, (7, 6, 3, 3), (7,)]),
@@ -35,10 +38,10 @@ CASES: list[Case] = [
     ("_dropout", {"p": 0.4, "ordinal": 3}, [(30, 7), (8,)]),
     ("_batchnorm_moments", {}, [IMAGES]), ("_batchnorm_moments", {}, [LARGE]), ("_batchnorm_moments", {}, [ROWS]),
     ("_batchnorm_apply", {"act_type": "relu", "addend": True}, [IMAGES, VECTOR, VECTOR, IMAGES, *[VECTOR] * 3]),
-    *[(name, {"count": 21450, **p}, [IMAGES, IMAGES, VECTOR, VECTOR, VECTOR, *saved, *more])
-      for name, more in (("_batchnorm_backward_sums", []), ("_batchnorm_backward_data", [(2, 6)]))
-      for p, saved in (({}, []), ({"act_type": "relu"}, [VECTOR, VECTOR]),
-                       ({"act_type": "tanh", "addend": True}, [IMAGES]))],
+    *[("_batchnorm_backward_sums", {"count": 21450, **p}, [IMAGES, IMAGES, VECTOR, VECTOR, VECTOR, *saved])
+      for p, saved in BACKWARD],
+    *[("_batchnorm_backward_data", {"count": 21450, **p}, [IMAGES, IMAGES, VECTOR, VECTOR, VECTOR, *saved, (2, 6)])
+      for p, saved in BACKWARD if not p.get("addend")],
 ]
 
 
@@ -71,9 +74,11 @@ def test_stages_of_batch_normalisation_have_its_bits(kernels: Kernels, follows: 
     found = [*kernels.run("_batchnorm_apply", own, [images, gamma, beta, *addend, *statistics]), *statistics]
     saved = [] if not follows else [out] if reads_output else [beta, rest]
     back = kernels.run("_batchnorm_backward", own, [grad, images, gamma, mean, var, *saved])
-    sums, = kernels.run("_batchnorm_backward_sums", whole, [grad, images, gamma, mean, var, *saved])
+    sums, *sloped = kernels.run("_batchnorm_backward_sums", whole, [grad, images, gamma, mean, var, *saved])
+    if sloped:
+        grad, saved, whole = sloped[0], [], {**whole, "act_type": None, "addend": False}
     made = kernels.run("_batchnorm_backward_data", whole, [grad, images, gamma, mean, var, *saved, sums])
-    found += [made[0], *kernels.run("_batchnorm_backward_params", {}, [sums, var]), *made[1:]]
+    found += [*made, *kernels.run("_batchnorm_backward_params", {}, [sums, var]), *sloped]
     for one, other in zip(found, [out, mean, var, rest, *back], strict=True):
         assert one.tobytes() == other.tobytes()
 

@@ -179,10 +179,10 @@ def slopes_of(eps: float, sums: int, gamma: Operand | None, var: Operand, grads:
 
 
 def gradient(shape: ChannelShape, grad: Operand, data: Operand, out: Operand | None, line: int, slopes: int,
-             data_grad: Operand, sloped: Operand | None, act_type: str | None) -> NativeCall:
-    """The data gradient, and the sloped one where that is asked for."""
+             data_grad: Operand, act_type: str | None) -> NativeCall:
+    """The data gradient."""
     args = (pointer(grad), pointer(data), or_null(out), address(line), address(slopes), pointer(data_grad),
-            or_null(sloped), shape.argument(), int64(FUSED[act_type]))
+            shape.argument(), int64(FUSED[act_type]))
     return NativeCall("batchnorm_gradient", args)
 
 
@@ -217,7 +217,7 @@ class BatchNormBackward(NormOp):
         return [line_of(p, gamma, var, line, beta, mean, rest),
                 *sums_of(shape, grad, data, out, sloped[0] if sloped else None, line, work, p.act_type, totals),
                 slopes_of(p.eps, totals, held(p, gamma), var, (gamma_grad, beta_grad), slopes, shape.count),
-                gradient(shape, second[0], data, second[1], line, slopes, data_grad, None, second[2])]
+                gradient(shape, second[0], data, second[1], line, slopes, data_grad, second[2])]
 
 
 @native_for("_batchnorm_inference_backward_params")

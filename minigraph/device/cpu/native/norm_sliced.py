@@ -38,7 +38,7 @@ class _Stage(NormOp):
 
     def takes(self, p: Any, ins: Types, outs: Types) -> bool:
         return _have_dtypes(get_op(self.name).inputs(p), ins) and all(
-            t.dtype == (np.float64 if self.sums else np.float32) for t in outs)
+            t.dtype == (np.float64 if self.sums and k == 0 else np.float32) for k, t in enumerate(outs))
 
 
 @native_for("_batchnorm_moments")
@@ -103,7 +103,8 @@ class BackwardParams(_Vectors):
 
 @native_for("_batchnorm_backward_sums")
 class BackwardSums(_Stage):
-    """Sums of the segments, and from them those of the slice and of what came before."""
+    """Sums of the segments, and from them those of the slice and of what came before; and the sloped gradient where
+    that is one of an addend."""
 
     name = "_batchnorm_backward_sums"
     tensor = 1
@@ -114,13 +115,14 @@ class BackwardSums(_Stage):
 
     def calls(self, p: StagedParams, ins: Operands, outs: Operands, work: int,
               algorithm: str) -> Sequence[NativeCall]:
-        grad, data, gamma, mean, var, *saved = ins
+        (grad, data, gamma, mean, var, *saved), (total, *sloped) = ins, outs
         running = ins[-1].address if get_op(self.name).inputs(p)[-1] == "running" else 0
         shape = channel_shape(p.axis, data)
         line = self.line(shape, work)
         beta, rest, out = slope_operands(p, saved)
         return [line_of(p, gamma, var, line, beta, mean, rest),
-                *sums_of(shape, grad, data, out, None, line, work, p.act_type, outs[0].address, running)]
+                *sums_of(shape, grad, data, out, sloped[0] if sloped else None, line, work, p.act_type, total.address,
+                         running)]
 
 
 @native_for("_batchnorm_backward_sums_resume")
@@ -132,7 +134,7 @@ class BackwardSumsResume(BackwardSums):
 
 @native_for("_batchnorm_backward_data")
 class BackwardData(_Stage):
-    """The data gradient by the sums of the batch, and the sloped gradient where that is one of an addend."""
+    """The data gradient by the sums of the batch."""
 
     name = "_batchnorm_backward_data"
     tensor = 1
@@ -140,11 +142,11 @@ class BackwardData(_Stage):
 
     def calls(self, p: StagedParams, ins: Operands, outs: Operands, work: int,
               algorithm: str) -> Sequence[NativeCall]:
-        (grad, data, gamma, mean, var, *saved), (data_grad, *sloped) = ins, outs
+        grad, data, gamma, mean, var, *saved = ins
         shape = channel_shape(p.axis, data)
         line = self.line(shape, work)
         slopes = line + 4 * 3 * shape.padded
         beta, rest, out = slope_operands(p, saved)
         return [line_of(p, gamma, var, line, beta, mean, rest),
                 slopes_of(p.eps, ins[-1].address, held(p, gamma), var, (), slopes, p.count),
-                gradient(shape, grad, data, out, line, slopes, data_grad, sloped[0] if sloped else None, p.act_type)]
+                gradient(shape, grad, data, out, line, slopes, outs[0], p.act_type)]
