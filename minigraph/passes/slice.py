@@ -13,15 +13,15 @@ from typing import Any
 
 from ..base import ALIGNMENT, PLAIN, Entry, MXNetError, TensorType
 from ..graph.builder import GraphBuilder
-from ..graph.graph import FORWARD, Graph
+from ..graph.graph import Graph
 from ..memory.policies.problem import Slicing
-from ..memory.schedule import root_of
 from ..ops.batch_rows import place_rows, row_ranges, shape_of_rows, take_rows
-from ..ops.op import Op, Sliced
+from ..ops.op import Op
 from ..ops.registry import get_op
 from ..plan.plan import SLICE
 from .compilation import MEMORY_MODES, Compilation
 from .slice_choice import Decision, Fastest, copy_ends, decide
+from .slice_levels import levels
 from .workspace import Choices
 
 
@@ -47,44 +47,6 @@ def sliced_graph(graph: Graph, slicing: Slicing, fastest: Fastest) -> Graph | No
     return None if found is None else _Writer(*found, slicing.together).write()
 
 
-# -- order ---------------------------------------------------------------------------------------------------------
-def _levels(graph: Graph, cut: list[Sliced | None], together: bool) -> list[int]:
-    """The level of each node. A node is on no earlier one than those before it that are cut, so that the order within
-    levels and from level to level is nearly the graph's own; and backward comes behind forward unless they may go
-    `together`."""
-    level = [0] * len(graph)
-    readers: dict[Entry, int] = {}
-    floor = running = 0
-    for i, op in enumerate(graph.op):
-        if op is None:
-            continue
-        if graph.phase[i] != FORWARD and not together and not floor:
-            floor = 1 + max(level[:i], default=0)
-        least = max((_after(graph, cut, level, i, k) for k in range(len(graph.inputs[i]))), default=0)
-        for source, _ in op.mutates(graph.params[i]):
-            least = max(least, readers.get(root_of(graph, graph.inputs[i][source]), 0))
-        level[i] = max(least, running, floor)
-        if cut[i] is not None:
-            running = level[i]
-        unread = op.unread(graph.params[i])
-        for k, entry in enumerate(graph.inputs[i]):
-            if k not in unread:
-                root = root_of(graph, entry)
-                readers[root] = max(readers.get(root, 0), level[i] + (cut[i] is not None))
-    return level
-
-
-def _after(graph: Graph, cut: list[Sliced | None], level: list[int], i: int, k: int) -> int:
-    """The least level of a node by its input `k`."""
-    source = graph.node_of[graph.inputs[i][k]]
-    form, own = cut[source], cut[i]
-    if form is None:
-        return level[source]
-    follows = own is not None and own.ins[k] and form.outs[graph.inputs[i][k] - graph.first[source]]
-    return level[source] + (not follows)
-
-
-# -- writing -------------------------------------------------------------------------------------------------------
 class _Writer:
     """Writes the sliced graph, level by level."""
 
@@ -92,7 +54,7 @@ class _Writer:
         self.source, self.cut = graph, decision.cut
         self.batch = decision.batch
         self.ranges = row_ranges(decision.batch, decision.length)
-        self.level = _levels(graph, decision.cut, together)
+        self.level = levels(graph, decision.cut, together)
         self.b = GraphBuilder(Graph())
         self.whole: dict[Entry, Entry] = {}
         """The whole of each entry, as far as it is written."""
@@ -104,17 +66,17 @@ class _Writer:
     def write(self) -> Graph:
         """The graph."""
         source = self.source
-        levels: dict[int, tuple[list[int], list[int]]] = {}
+        by_level: dict[int, tuple[list[int], list[int]]] = {}
         for i, op in enumerate(source.op):
             if op is None:
                 self._copy(i)
             else:
-                levels.setdefault(self.level[i], ([], []))[self.cut[i] is not None].append(i)
-        for level in sorted(levels):
-            for i in levels[level][0]:
+                by_level.setdefault(self.level[i], ([], []))[self.cut[i] is not None].append(i)
+        for level in sorted(by_level):
+            for i in by_level[level][0]:
                 self._copy(i)
             for j in range(len(self.ranges)):
-                for i in levels[level][1]:
+                for i in by_level[level][1]:
                     self._slice(i, j)
         copy_ends(source, self.b.graph, self.whole.__getitem__)
         return self.b.graph

@@ -170,6 +170,27 @@ def test_training_in_parts_keeps_forward_before_backward() -> None:
     assert not any("backward" in name for name in found.instructions.name[:forward])
 
 
+def test_slices_that_a_shortcut_reads_are_held_no_longer_than_for_the_branch_beside_it() -> None:
+    """The graph's order has the shortcut behind the branch, and its gradient before the branch's."""
+    def normalised(data: mx.sym.Symbol, name: str, filters: int, stride: int = 1) -> mx.sym.Symbol:
+        return mx.sym.BatchNorm(mx.sym.Convolution(data, kernel=(1, 1), stride=(stride, stride), num_filter=filters,
+                                                   no_bias=True, name=name), name=f"{name}_bn")
+    trunk = mx.sym.Activation(normalised(mx.sym.Variable("data"), "first", 32), act_type="relu")
+    branch = mx.sym.Activation(normalised(trunk, "narrow", 8, 2), act_type="relu")
+    h = normalised(branch, "wide", 64) + normalised(trunk, "shortcut", 64, 2)
+    symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(h, num_hidden=CLASSES), name="softmax")
+    found = plan(symbol, labelled(32, 3, 96, 96), program="train", slices=4).instructions.name
+
+    def at(node: str, number: int) -> int:
+        return found.index(f"{node}{SLICE}{number}")
+    assert at("narrow", 0) < at("shortcut", 0) < at("narrow", 1)
+    assert at("shortcut", 3) < at("wide", 0)
+    gradient = "/convolution_backward_data"
+    assert at(f"wide{gradient}", 3) < at(f"shortcut{gradient}", 0)
+    weight = "/convolution_backward_weight"
+    assert at(f"shortcut{weight}", 0) < at(f"narrow{weight}", 1)
+
+
 def test_a_last_slice_may_be_shorter_and_one_slice_changes_nothing() -> None:
     found = plan(convolutional(), labelled(10, 3, 48, 48), "sgd", slices=4)
     rows = [shape[0] for shape, name in zip(found.buffers.shape, found.buffers.name, strict=True)
