@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minigraph.memory.packing import PackingError, Problem, Solution, pack, validate
+from minigraph.memory.packing import PackingError, Problem, Solution, pack, solve, validate
 from minigraph.memory.packing.placement import Placer
 
 HARD_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "packing"
@@ -178,6 +178,23 @@ def test_a_chain_packs_at_the_bound() -> None:
     solution = pack(problem)
     validate(problem, solution)
     assert ratio(problem, solution) <= 1.005
+
+
+def test_buffers_above_the_ceiling_find_room_sooner_where_too_many_overlap_for_the_walk(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(0)
+    born = np.sort(draw.integers(0, 500, 500))
+    life = np.where(draw.random(500) < 0.2, draw.integers(40, 160, 500), draw.integers(1, 20, 500))
+    problem = Problem(born, born + life, 64 << draw.integers(0, 6, 500))
+    monkeypatch.setattr(solve, "WALK_PAIRS", 0)
+    monkeypatch.setattr(solve, "EXACT_NODES", {"default": (0, 0)})
+    monkeypatch.setattr(solve, "SEARCH_WORK", {"default": 0})
+    alone = pack(problem, problem.lower_bound_bytes + 64)
+    monkeypatch.setattr(solve, "SEARCH_WORK", {"default": 100_000})
+    weighed = pack(problem, problem.lower_bound_bytes + 64)
+    validate(problem, weighed)
+    assert weighed.method == "weighed"
+    assert ratio(problem, weighed) < 1.02 < ratio(problem, alone)
 
 
 @pytest.mark.skipif(not HARD_FOLDER.is_dir(), reason="minimalloc's instances are not in ../shared/packing")

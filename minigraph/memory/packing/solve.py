@@ -33,8 +33,13 @@ EXACT_NODES = {"default": (2_500, 0), "full": (5_000, 130_000)}
 EXACT_CAPACITIES = 3
 #: Above the bound by this part of it a placement is looked for first, which is found more easily than at the bound.
 EASIER = 0.004
-#: The walk lists every pair of overlapping lifetimes; with more than this many it would not pay.
+#: The walk lists every pair of overlapping lifetimes; with more than this many it would not pay, and the buffers are
+#: weighed instead: what ended above a ceiling, this part above the bound, weighs as much more. Measured on slices: with
+#: 0.02 to 0.025 the arena is least after 15 fits, with a ceiling at a capacity 0.04 above the bound 2 % larger.
 WALK_PAIRS = 1_500_000
+CEILING, HEAVIER = 0.025, 2.0
+#: With a capacity there is this many times as much work for it, unless the best is further above the capacity.
+CAPPED_WORK, HOPELESS = 8, 0.15
 
 Order = list[int]
 Placement = list[int]
@@ -106,7 +111,7 @@ class _Packing:
         if order is None:
             return
         if int(self.placer.degrees().sum()) // 2 > WALK_PAIRS:
-            self._lift_highest(order, work)
+            self._weigh(work)
             return
         placer = Placer(self.problem, list_degree=len(self.placer))
         found = Walk(placer, order, self.top, self.goal).run(work)
@@ -127,16 +132,21 @@ class _Packing:
                 return
             capacity = self.goal if failed < self.goal else (failed + self.top) // 2
 
-    def _lift_highest(self, order: Order, work: int) -> None:
-        """Move what touches the arena's top to the front of the order and pack again, while work is left."""
-        placement = self.placement
-        stop_at = self.placer.work + work
-        while self.placer.work < stop_at and self.top > self.close:
-            end = np.array(placement) + self.placer.size
-            highest = end == end.max()
-            order = [i for i in order if highest[i]] + [i for i in order if not highest[i]]
-            placement = self.placer.fit(order)
-            self._offer("lift-highest", placement, order)
+    def _weigh(self, work: int) -> None:
+        """Pack again and again by weight, which is the size at first; whatever ended above the ceiling weighs more the
+        next time, and so finds room before others do (Joslin and Clements 1999: squeaky wheel)."""
+        placer, ceiling = self.placer, int(self.bound * (1 + CEILING))
+        if self.is_capped:
+            if self.top > self.goal * (1 + HOPELESS) or self.goal == self.bound:
+                return
+            work *= CAPPED_WORK
+        weight, free = placer.size.astype(np.float64), placer.free
+        stop_at = placer.work + work
+        while placer.work < stop_at and self.top > self.close:
+            order: Order = free[np.lexsort((placer.born[free], -weight[free]))].tolist()
+            placement = placer.fit(order)
+            self._offer("weighed", placement, order)
+            weight[np.array(placement) + placer.size > ceiling] *= HEAVIER
 
 
 def _heuristics(placer: Placer) -> Iterator[tuple[str, Order, Callable[[Order], Placement]]]:
