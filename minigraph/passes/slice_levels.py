@@ -117,13 +117,18 @@ class _Levels:
         least, most = self._range(i)
         if least >= most:
             return
-        touched = [e for e in dict.fromkeys((*self.graph.entries(i), *self.reads[i])) if self._is_cut(e)]
+        touched = self._touched(i)
         beside = {self.level[j] for e in touched for j in (self.graph.node_of[e], *self.readers.get(e, ()))}
         now, costs = self.level[i], {}
         for level in sorted({now, least, most, *(k for k in beside if least <= k <= most)}):
             self.level[i] = level
             costs[level] = sum(map(self._cost, touched))
-        self.level[i] = min(costs, key=lambda level: (costs[level], level != now))
+        early = not any(map(self._is_cut, self.graph.entries(i)))  # what follows its sums may then come sooner
+        self.level[i] = min(costs, key=lambda level: (costs[level], not early and level != now, level))
+
+    def _touched(self, i: int) -> list[Entry]:
+        """The entries in slices that a node makes or reads."""
+        return [e for e in dict.fromkeys((*self.graph.entries(i), *self.reads[i])) if self._is_cut(e)]
 
     def _range(self, i: int) -> tuple[int, int]:
         """The levels between which a node may lie."""
