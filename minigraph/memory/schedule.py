@@ -52,17 +52,17 @@ class Facts:
                  reads: Mapping[int, Sequence[Entry]] | None = None) -> None:
         self.graph, self.order, self.backward_start = graph, order, backward_start
         self.reads = {node: read_roots(graph, node) for node in order} if reads is None else reads
-        forward = order[:backward_start]
-        self.made = [e for node in forward for e in graph.entries(node)]
-        """The values that forward makes, in order."""
+        self.made = {node: tuple(graph.entries(node)) for node in order[:backward_start]}
+        """The values that each forward node makes, in order."""
         self.last = self._last_uses()
-        self.replayed = replayed(graph, self.made)
+        self.replayed = replayed(graph, [e for made in self.made.values() for e in made])
 
     def _last_uses(self) -> list[list[Entry]]:
         """For each forward position the values that forward makes and uses for the last time there."""
-        last = dict.fromkeys(self.made, 0)
-        for t, node in enumerate(self.order[:self.backward_start]):
-            last.update((e, t) for e in (*self.reads[node], *self.graph.entries(node)) if e in last)
+        last: dict[Entry, int] = {}
+        for t, (node, made) in enumerate(self.made.items()):
+            last.update((e, t) for e in self.reads[node] if e in last)
+            last.update(dict.fromkeys(made, t))
         result: list[list[Entry]] = [[] for _ in range(self.backward_start)]
         for entry, t in last.items():
             result[t].append(entry)
@@ -100,7 +100,6 @@ class Recomputation:
         order, start = self.order, self.facts.backward_start
         steps, dropped, reads, leaving = self.steps, self.dropped, self.reads, self._leaving()
         for t, entries in enumerate(self.facts.last):
-            self.position = t
             steps.append((RUN, order[t]))
             for entry in entries:
                 if entry in leaving:
@@ -154,22 +153,21 @@ class Recomputation:
 
     def _make_again(self, wanted: Iterable[Entry]) -> list[Entry]:
         """Run the producers of dropped entries, after whatever they read themselves; return the entries made."""
-        graph = self.graph
+        node_of, outputs, reads, dropped = self.graph.node_of, self.facts.made, self.reads, self.dropped
         made: list[Entry] = []
-        stack = [entry for entry in wanted if entry in self.dropped]
+        stack = [entry for entry in wanted if entry in dropped]
         while stack:
             entry = stack[-1]
-            if entry not in self.dropped:
+            if entry not in dropped:
                 stack.pop()
                 continue
-            node = graph.node_of[entry]
-            missing = [e for e in self.reads[node] if e in self.dropped]
-            if missing:
-                stack.extend(missing)
+            node = node_of[entry]
+            if not dropped.isdisjoint(reads[node]):
+                stack.extend([e for e in reads[node] if e in dropped])
                 continue
             self.steps.append((RUN, node))
-            self.dropped.difference_update(graph.entries(node))
-            made.extend(graph.entries(node))
+            dropped.difference_update(outputs[node])
+            made.extend(outputs[node])
             stack.pop()
         return made
 

@@ -35,7 +35,7 @@ class Tight:
     def __call__(self, problem: Problem) -> list[Candidate]:
         """The candidate, whatever it costs; plain where the play came to no end."""
         ground = Ground(postponed(problem))
-        lowest = min(ground.targets(), default=ground.peak_bytes)
+        lowest = min(ground.targets(6), default=ground.peak_bytes)
         target = int(ground.peak_bytes - self.depth * (ground.peak_bytes - lowest))
         found = Play(ground, target, ground.dear(self.share), self.share > 1).run() or from_order(problem.order)
         taken = problem.quick(found)
@@ -87,7 +87,7 @@ def test_plays_are_within_their_targets_on_a_chain() -> None:
     problem = problem_of(chain(16), {"data": (512, 512)}, host_budget="1GiB")
     ground = Ground(problem)
     for share, least in ((0.0, 3), (1.0, 6)):
-        found = [(target, Play(ground, target, ground.dear(share)).run()) for target in ground.targets()]
+        found = [(target, Play(ground, target, ground.dear(share)).run()) for target in ground.targets(6)]
         reached = [problem.quick(play).peak_bytes <= target for target, play in found if play is not None]
         assert all(reached) and len(reached) >= least, "a play is given up only where much would run again and again"
 

@@ -52,6 +52,14 @@ def _schedules(problem: Problem) -> Iterator[Schedule]:
                 yield from _Choice(measured, target, swapping=True, again=True).schedules()
 
 
+def recomputing(problem: Problem, targets: int) -> Iterator[Schedule]:
+    """For each of some targets what recomputes enough, with nothing swapped."""
+    if targets:
+        measured = _Measured(problem)
+        for target in measured.passive.capacities(targets):
+            yield from _Choice(measured, target, swapping=False).schedules()
+
+
 class _Measured:
     """A step in plain order: who uses what, and when."""
 

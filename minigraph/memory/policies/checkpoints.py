@@ -35,11 +35,9 @@ def nested(cuts: Sequence[Cut], distances: Sequence[float]) -> Placed:
 def drop_before(problem: Problem, cuts: Sequence[Cut], placed: Placed, keep_from: int,
                 keep: Collection[Entry] = ()) -> Schedule:
     """The schedule that drops what forward makes before position `keep_from`, apart from checkpoints and `keep`."""
+    recompute = problem.droppable.difference(keep)
     if keep_from < len(problem.forward):
-        early = {e for node in problem.forward[:keep_from] for e in problem.graph.entries(node)}
-        recompute = (early & problem.droppable).difference(keep)
-    else:
-        recompute = problem.droppable.difference(keep)
+        recompute &= {e for node in problem.forward[:keep_from] for e in problem.graph.entries(node)}
     if not recompute:
         return from_order(problem.order)
     return Recomputation(problem.facts, recompute, placed).schedule()

@@ -15,8 +15,6 @@ from ..schedule import from_order, replayed, root_of
 from .lineage import Lineages
 from .problem import Problem
 
-TARGETS = 6
-"""Sizes of the device, in geometric steps from the plain peak to what no choice goes below."""
 OF_MEMORY = (0.97, 0.9)
 """Shares of the machine's own memory that are the first targets; the rest is for what packing loses."""
 LEAST_SHARE = 1 / 65_536
@@ -85,13 +83,14 @@ class Ground:
             found.add(entry)
         return frozenset(found)
 
-    def targets(self) -> list[int]:
-        """Sizes below the plain peak: of the machine's memory first, then steps from the lowest upwards."""
+    def targets(self, count: int) -> list[int]:
+        """Sizes below the plain peak: of the machine's memory first, then `count` geometric steps from what no choice
+        goes below upwards."""
         lowest = self._lowest()
         own = [int(share * self.problem.machine.memory_bytes) for share in OF_MEMORY]
         ratio = lowest / max(self.peak_bytes, 1)
         found = [target for target in own if target > lowest]
-        found += [int(self.peak_bytes * ratio ** (k / TARGETS)) for k in range(TARGETS, 0, -1)]
+        found += [int(self.peak_bytes * ratio ** (k / count)) for k in range(count, 0, -1)]
         return list(dict.fromkeys(target for target in found if target < self.peak_bytes))
 
     def _lowest(self) -> int:

@@ -19,7 +19,9 @@ from .swapping import carry
 
 WORK = 24_000
 """Nodes that plays may go through; the number of plays is this over the nodes of a graph, within the next two."""
-FEWEST_PLAYS, MOST_PLAYS = 4, 20
+FEWEST_PLAYS, MOST_PLAYS = 4, 40
+FEWEST_TARGETS, MOST_TARGETS = 6, 12
+"""Sizes of the device for each share of dear values."""
 LINK_SHARES = (1.0, float("inf"), 0.7)
 """Bytes of dear values over those that the link could copy out during forward; with all that may be, no copy is
 passed over for making a value again, and the least memory is reached."""
@@ -32,7 +34,8 @@ def played(problem: Problem) -> Iterator[Schedule]:
     ground = Ground(postponed(problem))
     shares = LINK_SHARES if problem.host_budget_bytes else (0.0,)
     plays = min(max(WORK // len(problem.order), FEWEST_PLAYS), MOST_PLAYS)
-    for target, share in [(target, share) for share in shares for target in ground.targets()][:plays]:
+    targets = ground.targets(min(max(plays // len(LINK_SHARES), FEWEST_TARGETS), MOST_TARGETS))
+    for target, share in [(target, share) for share in shares for target in targets][:plays]:
         found = Play(ground, target, ground.dear(share), share == float("inf")).run()
         if found is not None and repeats_alike(problem, found):
             yield found

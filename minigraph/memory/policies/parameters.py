@@ -31,12 +31,13 @@ class Form:
 
 
 FORMS = (Form(2, 2, True), Form(2, None, False), Form(64, None, False))
-BASES = 6
-"""Schedules of the computation that are tried with each of them."""
+BASES, BASES_WORK = 6, 200_000
+"""Schedules of the computation that are tried with each of them: so many, or more while no more steps than this are
+looked at; some 4 microseconds each."""
 COARSE_SHARES, COARSE_FORMS, COARSE_BASES = (0.9, 1.0), FORMS[-1:], 6
 """The same for graphs so large that trying all the others would take longer than `WORK`."""
 WORK = 4_000_000
-"""Steps of schedules that are looked at; about a microsecond or two each."""
+"""Steps of all schedules up to which the fine choices are tried."""
 
 
 @dataclass
@@ -134,16 +135,18 @@ def place_homes(problem: Problem, candidates: list[Candidate], free: bool) -> li
     if not problem.settled and not (free and problem.host_budget_bytes):  # no variable is away, and none may go
         return candidates
     homes, plain = Homes(problem), candidates[0].schedule
-    order = _by_traffic(problem, homes, plain)
     fine = len(candidates) * len(plain) * len(SHARES) * len(FORMS) <= WORK
-    shares, forms, count = (SHARES, FORMS, BASES) if fine else (COARSE_SHARES, COARSE_FORMS, COARSE_BASES)
-    choices = [problem.settled, *_shares(problem, order, shares)] if free else [problem.settled]
-    movable = sum(problem.size_bytes[entry] for entry in order)
+    more = max(BASES_WORK // max(len(plain) * len(SHARES) * len(FORMS), 1), BASES)
+    shares, forms, count = (SHARES, FORMS, more) if fine else (COARSE_SHARES, COARSE_FORMS, COARSE_BASES)
+    orders = {hold: _by_traffic(problem, homes, plain, hold) for hold in {form.hold for form in forms}} if free else {}
+    choices = [(form, away) for form in forms for away in dict.fromkeys(
+        [problem.settled, *_shares(problem, orders.get(form.hold, ()), shares if free else ())]) if away]
+    movable = sum(problem.size_bytes[entry] for entry in _movable(problem)) if free else 0
     bases = [c for c in candidates if c.peak_bytes - movable <= problem.machine.memory_bytes] if not fine else []
     bases = bases or candidates  # where every schedule takes long, none that the machine has no room for
     bases = front(c for c in bases if c.host_bytes <= problem.host_bytes_beside_homes) or bases
     moved = (homes.schedule(base.schedule, away, form) for base in spread(bases, count if free else len(bases))
-             for away in dict.fromkeys(choices) if away for form in forms)
+             for form, away in choices)
     return judge(problem, chain((c.schedule for c in candidates if not problem.settled), moved))
 
 
@@ -167,11 +170,17 @@ def _shares(problem: Problem, order: Sequence[Entry], shares: Sequence[float]) -
         yield problem.settled.union(chosen)
 
 
-def _by_traffic(problem: Problem, homes: Homes, schedule: Schedule) -> list[Entry]:
-    """Variables that may be sent away, those first whose copies take least time for the bytes they free."""
-    free = {entry for entry in problem.variables if problem.size_bytes[entry] and entry not in problem.settled}
+def _movable(problem: Problem) -> set[Entry]:
+    """Variables that may be sent away, and are not yet."""
+    return {entry for entry in problem.variables if problem.size_bytes[entry] and entry not in problem.settled}
+
+
+def _by_traffic(problem: Problem, homes: Homes, schedule: Schedule, hold: int) -> list[Entry]:
+    """Variables that may be sent away, those first whose copies take least time for the bytes they free where readers
+    at most `hold` steps apart share a stay: one that is read all along a recurrence costs much only by short stays."""
+    free = _movable(problem)
     seconds = dict.fromkeys(sorted(free), 0.0)
-    for stay in homes.stays(schedule, free, hold=FORMS[-1].hold):
+    for stay in homes.stays(schedule, free, hold):
         seconds[stay.variable] += problem.copy_in_seconds(stay.variable) * stay.arrives
         seconds[stay.variable] += problem.copy_out_seconds(stay.variable) * (stay.changed >= 0)
     return sorted(free, key=lambda entry: (seconds[entry] / problem.size_bytes[entry], entry))

@@ -133,8 +133,9 @@ class QuickCount:
 
     def _resolved(self, steps: Steps) -> tuple[Ints, Ints]:
         """Kinds and operands, with replays in the place of nodes that run again, where what they need is kept."""
-        kinds = np.fromiter((KINDS[kind] for kind, _ in steps), np.int64, len(steps))
-        operands = np.fromiter((operand for _, operand in steps), np.int64, len(steps))
+        names, which = zip(*steps, strict=True) if steps else ((), ())
+        kinds = np.fromiter(map(KINDS.__getitem__, names), np.int64, len(steps))
+        operands = np.array(which, np.int64)
         if self.replays and self.kept[operands[(kinds == _DROP) | (kinds == _OUT)]].any():
             self._replay_kept(kinds, operands)
         elif self.replays:

@@ -138,7 +138,11 @@ class BestTimes:
         self.work = [self._slots(s.work_bytes) for s in stages]
         self.most = sum(self.kept) + max(self.work)
         self.until = np.concatenate(([0.0], np.cumsum([s.seconds for s in stages])))
-        self.seconds: dict[tuple[int, int], NDArray[np.float64]] = {}
+        shape = (self.count, self.count, self.most + 1)
+        self.seconds = np.full(shape, np.inf)
+        """The best seconds from each stage to each other and back, by the number of slots."""
+        self.behind = np.full(shape, np.inf)
+        """For each last stage and each first one the same while the input of the first is kept, too."""
         self.choice: dict[tuple[int, int], NDArray[np.int64]] = {}
         for length in range(1, self.count + 1):
             for first in range(self.count - length + 1):
@@ -182,13 +186,16 @@ class BestTimes:
             np.zeros(self.most + 1) if first == last else _shifted(self.seconds[first + 1, last], kept))
         best[:kept + self.work[first]] = np.inf
         choice = np.full(self.most + 1, first)
-        for begin in range(first + 1, last + 1):
-            other = self.until[begin] - self.until[first] + self.seconds[first, begin - 1] + _shifted(
-                self.seconds[begin, last], self.output[begin - 1])
-            better = other < best
-            best = np.where(better, other, best)
-            choice[better] = begin
+        if first < last:
+            forward = (self.until[first + 1:last + 1] - self.until[first])[:, None]
+            others = forward + self.seconds[first, first:last] + self.behind[last, first + 1:last + 1]
+            at = others.argmin(axis=0)
+            other = others[at, np.arange(self.most + 1)]
+            choice = np.where(other < best, at + first + 1, choice)
+            best = np.minimum(other, best)
         self.seconds[first, last], self.choice[first, last] = best, choice
+        if first:
+            self.behind[last, first] = _shifted(best, self.output[first - 1])
 
 
 def _shifted(seconds: NDArray[np.float64], slots: int) -> NDArray[np.float64]:
