@@ -1,6 +1,6 @@
 """Predicted beside measured seconds of a training step, for plans and a batch size that the profile never saw.
 
-    MINIGRAPH_CPU_THREADS=1 python -m benchmarks.prediction [--quick] [--json FILE] [--rounds N]
+    MINIGRAPH_CPU_THREADS=1 python -m benchmarks.prediction [--quick] [--only NAME] [--json FILE] [--rounds N]
 
 The operators of the plain plan of a network are profiled at two batch sizes. Predicted are then the step at a third
 batch size between them, and plans of it that keep to a budget by recomputing, that swap to host memory, and whose batch
@@ -13,24 +13,23 @@ The aim is that the profile is within AIM of what is measured.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from benchmarks.cases import SGD, Case, add_choice, choose, write_json
 from benchmarks.quiet import Timed, least_disturbed, timed
 from minigraph.executor import Executor
 from minigraph.measure import Profiler, measure_machine, merged
 from minigraph.memory.machine import MACHINES, Machine
 from minigraph.memory.profile import Profile
-from minigraph.networks import load_network
 from minigraph.optimizer import create
 from minigraph.plan.plan import Plan
 from minigraph.plan.simulate import simulate
@@ -44,21 +43,19 @@ STEPS = 3
 
 
 @dataclass(frozen=True)
-class Case:
-    """A network; the batches that are profiled, and the one that is predicted; `share` is that of the plain plan's
-    transient bytes which a recomputing plan may take, `slices` the number that the batch is cut into, `swaps` says
-    whether a plan swaps (None, 1 and False: there is no such plan)."""
+class Predicted(Case):
+    """A network at the batch that is predicted, and the two batches that are profiled; `share` is that of the plain
+    plan's transient bytes which a recomputing plan may take, `slices` the number that the batch is cut into, `swaps`
+    says whether a plan swaps (None, 1 and False: there is no such plan)."""
 
-    name: str
-    network: str
-    settings: dict[str, Any]
-    shape: tuple[int, ...]
-    profiled: tuple[int, int]
-    predicted: int
+    profiled: tuple[int, int] = (0, 0)
     share: float | None = None
     slices: int = 1
     swaps: bool = False
-    quick: bool = False
+
+    def at(self, batch: int) -> Predicted:
+        """The same at another batch."""
+        return replace(self, data=(batch, *self.data[1:]))
 
 
 def _residual(depth: int) -> dict[str, Any]:
@@ -66,11 +63,14 @@ def _residual(depth: int) -> dict[str, Any]:
 
 
 CASES = (
-    Case("mlp", "zoo.mlp", {}, (784,), (64, 256), 160, quick=True),
-    Case("lenet", "zoo.lenet", {}, (1, 28, 28), (16, 64), 40, slices=2),
-    Case("vgg-11, CIFAR", "zoo.vgg", {"num_classes": 10, "depth": 11}, (3, 32, 32), (16, 64), 40, 0.7, 5, True),
-    Case("resnet-20 v2", "zoo.resnet", _residual(20), (3, 32, 32), (16, 64), 32, 0.6, 4, True, quick=True),
-    Case("resnet-56 v2", "zoo.resnet", _residual(56), (3, 32, 32), (8, 32), 16, 0.5, 2, True),
+    Predicted("mlp", "zoo.mlp", (160, 784), quick=True, profiled=(64, 256)),
+    Predicted("lenet", "zoo.lenet", (40, 1, 28, 28), profiled=(16, 64), slices=2),
+    Predicted("vgg-11, CIFAR", "zoo.vgg", (40, 3, 32, 32), {"num_classes": 10, "depth": 11}, profiled=(16, 64),
+              share=0.7, slices=5, swaps=True),
+    Predicted("resnet-20 v2", "zoo.resnet", (32, 3, 32, 32), _residual(20), quick=True, profiled=(16, 64), share=0.6,
+              slices=4, swaps=True),
+    Predicted("resnet-56 v2", "zoo.resnet", (16, 3, 32, 32), _residual(56), profiled=(8, 32), share=0.5, slices=2,
+              swaps=True),
 )
 
 
@@ -93,18 +93,16 @@ class Row:
         return self.predicted / self.measured - 1.0
 
 
-def plan_of(case: Case, batch: int, **options: Any) -> Plan:
+def plan_of(case: Case, **options: Any) -> Plan:
     """The plan of a step."""
-    shapes = {"data": (batch, *case.shape)}
-    symbol = load_network(case.network, case.settings, shapes)
-    return plan(symbol, shapes, create("sgd", momentum=0.9), "step", **options)
+    return plan(case.symbol(), case.shapes, **SGD, **options)
 
 
-def stepper(case: Case, made: Plan, batch: int) -> Callable[[], object]:
+def stepper(case: Case, made: Plan) -> Callable[[], object]:
     """A function that runs one step by a plan."""
-    shapes = {"data": (batch, *case.shape)}
-    executor = Executor(load_network(case.network, case.settings, shapes), None, shapes,
-                        inputs=("data", "softmax_label"), host_budget=HOST_BYTES, verify=False)
+    executor = Executor(case.symbol(), None, case.shapes, inputs=("data", "softmax_label"), host_budget=HOST_BYTES,
+                        verify=False)
+    batch = case.data[0]
     optimizer: Any = create("sgd", learning_rate=1e-3, momentum=0.9, rescale_grad=1.0 / batch)
     executor.set_updater(optimizer)
     executor.use_plan("step", made)
@@ -112,7 +110,7 @@ def stepper(case: Case, made: Plan, batch: int) -> Callable[[], object]:
     for name, array in {**executor.arg_dict, **executor.aux_dict}.items():
         array[:] = chance.normal(0, 0.1, array.shape) if name.endswith("weight") else \
             float(name.endswith(("gamma", "var")))
-    images = chance.standard_normal(shapes["data"], np.float32)
+    images = chance.standard_normal(case.data, np.float32)
     labels = np.zeros(batch, np.float32)
 
     def step() -> object:
@@ -121,32 +119,30 @@ def stepper(case: Case, made: Plan, batch: int) -> Callable[[], object]:
     return step
 
 
-def plans_of(case: Case) -> list[tuple[str, int, Plan]]:
-    """What is predicted of a case, each by a name, its batch and its plan; the first was profiled itself."""
-    plain = plan_of(case, case.predicted)
-    seen = case.profiled[1]
-    plans = [("profiled batch", seen, plan_of(case, seen)), ("new batch", case.predicted, plain)]
+def plans_of(case: Predicted) -> list[tuple[str, Case, Plan]]:
+    """What is predicted of a case: a name, the network at its batch, and its plan; the first was profiled itself."""
+    plain, seen = plan_of(case), case.at(case.profiled[1])
+    plans: list[tuple[str, Case, Plan]] = [("profiled batch", seen, plan_of(seen)), ("new batch", case, plain)]
     if case.share is not None:
         budget = plain.arenas[0].bytes + round(plain.arenas[1].bytes * case.share)
-        lean = plan_of(case, case.predicted, memory="auto", budget=budget)
-        plans.append((f"new batch, recomputing (x{_again(lean):.2f} operators)", case.predicted, lean))
+        lean = plan_of(case, memory="auto", budget=budget)
+        plans.append((f"new batch, recomputing (x{_again(lean):.2f} operators)", case, lean))
     if case.swaps:
-        swapping = plan_of(case, case.predicted, memory="vdnn_all", host_budget=HOST_BYTES)
+        swapping = plan_of(case, memory="vdnn_all", host_budget=HOST_BYTES)
         swapped = simulate(swapping, MACHINES["cpu"]).copied_out_bytes
-        plans.append((f"new batch, swapping {swapped / 2**20:.1f} MiB", case.predicted, swapping))
+        plans.append((f"new batch, swapping {swapped / 2**20:.1f} MiB", case, swapping))
     if case.slices > 1:
-        sliced = plan_of(case, case.predicted, memory="plain", slices=case.slices)
-        plans.append((f"new batch, in {case.slices} slices", case.predicted, sliced))
+        plans.append((f"new batch, in {case.slices} slices", case, plan_of(case, memory="plain", slices=case.slices)))
     return plans
 
 
-def measure(case: Case, machine: Machine, rounds: int) -> list[Row]:
+def measure(case: Predicted, machine: Machine, rounds: int) -> list[Row]:
     """Profile, predict, and measure a case."""
     plans = plans_of(case)
-    steps = [stepper(case, made, batch) for _, batch, made in plans]
+    steps = [stepper(at, made) for _, at, made in plans]
     taken: list[list[Timed]] = [[] for _ in plans]
     with ExitStack() as stack:
-        profilers = [stack.enter_context(Profiler(plan_of(case, batch), clock=time.thread_time))
+        profilers = [stack.enter_context(Profiler(plan_of(case.at(batch)), clock=time.thread_time))
                      for batch in case.profiled]
         for _ in range(rounds):
             for profiler in profilers:
@@ -154,8 +150,8 @@ def measure(case: Case, machine: Machine, rounds: int) -> list[Row]:
             for step, values in zip(steps * STEPS, taken * STEPS, strict=True):
                 values.append(timed(step))
         profile = merged(profiler.profile() for profiler in profilers)
-    return [_row(case.name, what, batch, made, machine, profile, least_disturbed(values))
-            for (what, batch, made), values in zip(plans, taken, strict=True)]
+    return [_row(case.name, what, at.data[0], made, machine, profile, least_disturbed(values))
+            for (what, at, made), values in zip(plans, taken, strict=True)]
 
 
 def _again(made: Plan) -> float:
@@ -178,7 +174,7 @@ def format_row(row: Row) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print predictions beside measurements."""
     parser = argparse.ArgumentParser(prog="prediction", description="Predicted beside measured step times.")
-    parser.add_argument("--quick", action="store_true", help="two networks, fewer rounds")
+    add_choice(parser, "two networks, fewer rounds")
     parser.add_argument("--json", metavar="FILE", help="write the figures to a file")
     parser.add_argument("--rounds", type=int, help="runs of each profile; steps are three times as many")
     given = parser.parse_args(argv)
@@ -187,19 +183,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{report.text()}\n\n{'network':<14}{'plan':<42}{'batch':>6}{'roofline':>11}{'predicted':>11}{'measured':>11}"
           f"   middle half  error", flush=True)
     rows = []
-    for case in CASES:
-        if case.quick or not given.quick:
-            for row in measure(case, report.machine, rounds):
-                rows.append(row)
-                print(format_row(row), flush=True)
+    for case in choose(CASES, given, parser):
+        for row in measure(case, report.machine, rounds):
+            rows.append(row)
+            print(format_row(row), flush=True)
     new = [abs(row.error) for row in rows if row.what.startswith("new")]
     summary = {"worst_error": max(new), "median_error": statistics.median(new), "aim": AIM,
                "within_aim": sum(error <= AIM for error in new), "predictions": len(new), "load": os.getloadavg()[0]}
     print(f"worst error {summary['worst_error']:.1%}, median {summary['median_error']:.1%}, load {summary['load']:.1f}")
-    if given.json:
-        with open(given.json, "w", encoding="utf-8") as file:
-            json.dump({"summary": summary, "machine": asdict(report), "rows": [asdict(row) for row in rows]}, file,
-                      indent=1)
+    write_json(given.json, {"summary": summary, "machine": asdict(report), "rows": [asdict(row) for row in rows]})
     return 0
 
 
