@@ -66,7 +66,7 @@ class NormOp(NativeOp):
 
 
 def line_of(p: NormaliseParams, gamma: Operand | None, var: Operand, line: int, beta: Operand | None = None,
-          mean: Operand | None = None, rest: Operand | None = None) -> NativeCall:
+            mean: Operand | None = None, rest: Operand | None = None) -> NativeCall:
     """The call that makes mean, scale and shift of each channel; what is not given is zero."""
     args = (or_null(held(p, gamma)), or_null(beta), or_null(mean), pointer(var), or_null(rest),
             address(line), int64(var.size), float64(p.eps))
@@ -84,10 +84,20 @@ def or_null(operand: Operand | None) -> tuple[str, Any]:
 
 
 def normalise(p: NormaliseParams, data: Operand, line: int, addend: Operand | None, out: Operand,
-               act_type: str | None) -> NativeCall:
+              act_type: str | None) -> NativeCall:
+    """The call that writes the normalised tensor by the vectors at `line`."""
     args = (pointer(data), address(line), or_null(addend), pointer(out), channel_shape(p.axis, data).argument(),
             int64(FUSED[act_type]))
     return NativeCall("batchnorm_normalise", args)
+
+
+def applied(p: NormaliseParams, data: Operand, vectors: Operands, addend: Operands, out: Operand,
+            line: int) -> list[NativeCall]:
+    """The normalised tensor, plus an addend if there is one, by `vectors`: gamma, beta, mean, variance and, where the
+    statistics are of this batch, what rounding took from the mean."""
+    gamma, beta, mean, var, *rest = vectors
+    return [line_of(p, gamma, var, line, beta, mean, rest[0] if rest else None),
+            normalise(p, data, line, addend[0] if p.addend else None, out, p.act_type)]
 
 
 def moments_of(data: Operand, shape: ChannelShape, work: int, totals: int, running: int = 0,
@@ -113,12 +123,11 @@ class BatchNormTrain(NormOp):
 
     def calls(self, p: NormaliseParams, ins: Operands, outs: Operands, work: int,
               algorithm: str) -> Sequence[NativeCall]:
-        (data, gamma, beta, *addend), (out, mean, var, rest) = ins, outs
+        data, gamma, beta, *addend = ins
         shape = channel_shape(p.axis, data)
         moments, line = self.totals(shape, work), self.line(shape, work)
         return [*moments_of(data, shape, work, moments), statistics(moments, outs[1:], shape.count),
-                line_of(p, gamma, var, line, beta, mean, rest),
-                normalise(p, data, line, addend[0] if p.addend else None, out, p.act_type)]
+                *applied(p, data, (gamma, beta, *outs[1:]), addend, outs[0], line)]
 
 
 @native_for("_batchnorm_apply")
@@ -130,8 +139,7 @@ class BatchNormApply(NormOp):
     def calls(self, p: NormaliseParams, ins: Operands, outs: Operands, work: int,
               algorithm: str) -> Sequence[NativeCall]:
         data, gamma, beta, *addend, mean, var, rest = ins
-        return [line_of(p, gamma, var, work, beta, mean, rest),
-                normalise(p, data, work, addend[0] if p.addend else None, outs[0], p.act_type)]
+        return applied(p, data, (gamma, beta, mean, var, rest), addend, outs[0], work)
 
 
 @native_for("_batchnorm_inference")
@@ -143,8 +151,7 @@ class BatchNormInference(NormOp):
     def calls(self, p: NormaliseParams, ins: Operands, outs: Operands, work: int,
               algorithm: str) -> Sequence[NativeCall]:
         data, gamma, beta, mean, var, *addend = ins
-        return [line_of(p, gamma, var, work, beta, mean),
-                normalise(p, data, work, addend[0] if p.addend else None, outs[0], p.act_type)]
+        return applied(p, data, (gamma, beta, mean, var), addend, outs[0], work)
 
 
 @native_for("_batchnorm_inference_backward_data")
