@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,26 +33,26 @@ def build(cache: Path, compiler: str = "g++", extra: Sequence[str] = (), levels:
     found = shutil.which(compiler)
     if found is None:
         raise BuildError(f"the C++ compiler {compiler} is not on PATH: install g++ 9 or newer, or set CXX")
-    flags = json.loads((HERE / "flags.json").read_text())
-    sources = sorted(HERE.glob("*.cpp"))
-    folder = cache / f"cpu-{_digest(found, extra)}"
+    files = {path.name: path.read_bytes() for path in sorted(HERE.iterdir())
+             if path.suffix in (".cpp", ".h", ".json", ".py")}
+    folder = cache / f"cpu-{_digest(found, extra, files)}"
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _build_missing(folder, found, flags, sources, extra, levels)
+        _build_missing(folder, found, files, extra, levels)
     return folder
 
 
-def _digest(compiler: str, extra: Sequence[str]) -> str:
+def _digest(compiler: str, extra: Sequence[str], files: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256(f"{compiler} {list(extra)}".encode())
-    for path in sorted(HERE.iterdir()):
-        if path.suffix in (".cpp", ".h", ".json", ".py"):
-            digest.update(path.read_bytes())
+    for content in files.values():
+        digest.update(content)
     return digest.hexdigest()[:16]
 
 
-def _build_missing(folder: Path, compiler: str, flags: dict, sources: Sequence[Path], extra: Sequence[str],
+def _build_missing(folder: Path, compiler: str, files: Mapping[str, bytes], extra: Sequence[str],
                    levels: Sequence[str] | None) -> None:
+    flags = json.loads(files["flags.json"])
     machine = _run([compiler, "-dumpmachine"]).split("-")[0]
     known = flags["levels"].get(machine)
     if known is None:
@@ -62,6 +62,10 @@ def _build_missing(folder: Path, compiler: str, flags: dict, sources: Sequence[P
     if not missing:
         return
     with tempfile.TemporaryDirectory(dir=folder) as work:
+        # What is compiled is what the folder is named after, even if somebody edits a file meanwhile.
+        for name, content in files.items():
+            (Path(work) / name).write_bytes(content)
+        sources = sorted(Path(work).glob("*.cpp"))
         objects = {level: [Path(work) / f"{level}-{source.stem}.o" for source in sources] for level in missing}
         _run_all([[compiler, *flags["compile"], *own, *extra, "-c", source, "-o", target]
                   for level, own in missing.items() for source, target in zip(sources, objects[level], strict=True)])

@@ -2,9 +2,10 @@
 // up only the task that it is at. Idle threads spin for some microseconds and then sleep; the caller wakes them, starts
 // on the tasks at once, and waits for nobody who has claimed none.
 //
-// A job is published as `ticket`: its number in the upper half, the next unclaimed task in the lower. A claim is a
-// compare-and-swap of the whole ticket: when it succeeds the job is still unfinished, so what was read about it before
-// was its own. One job runs at a time; a second caller meanwhile does its tasks alone.
+// A job is published as `ticket`: its number in the upper half, how many of its tasks are unclaimed in the lower. A claim
+// is a compare-and-swap of the whole ticket, and until its task is done the job is unfinished: only in between may a
+// thread read what the job is. Whatever was read before a claim may be of the next job already, which its caller writes
+// before it changes the ticket. One job runs at a time; a second caller meanwhile does its tasks alone.
 #include "pool.h"
 
 #include <pthread.h>
@@ -43,7 +44,7 @@ template <class Condition> bool spin(const Condition &holds) {
 }
 
 struct Pool {
-    // The job. `ticket` is written last; the others are atomic because a late thread may read them too soon.
+    // The job. `ticket` is written last, and the others are read by those alone who have claimed a task of it.
     std::atomic<uint64_t> ticket{0};
     std::atomic<int64_t> count{0};
     std::atomic<void (*)(const void *, int64_t)> task{nullptr};
@@ -98,13 +99,11 @@ void *serve_pool(void *shared) {
 
 // Claim and do tasks of a job until there are none left.
 void Pool::work(uint64_t job) {
-    const auto do_task = task.load();
-    const void *with = context.load();
-    const int64_t tasks = count.load();
     uint64_t seen = ticket.load();
-    while (seen >> TASK_BITS == job && static_cast<int64_t>(seen & TASK_MASK) < tasks) {
-        if (!ticket.compare_exchange_weak(seen, seen + 1)) continue;
-        do_task(with, static_cast<int64_t>(seen & TASK_MASK));
+    while (seen >> TASK_BITS == job && (seen & TASK_MASK) > 0) {
+        if (!ticket.compare_exchange_weak(seen, seen - 1)) continue;
+        const int64_t tasks = count.load();
+        task.load()(context.load(), tasks - static_cast<int64_t>(seen & TASK_MASK));
         if (done.fetch_add(1) + 1 == tasks && caller_sleeps.load()) {
             pthread_mutex_lock(&sleep);
             pthread_cond_signal(&finished);
@@ -151,7 +150,7 @@ void Pool::run(int64_t tasks, void (*do_task)(const void *, int64_t), const void
     context.store(with);
     done.store(0);
     const uint64_t number = job() + 1;
-    ticket.store(number << TASK_BITS);
+    ticket.store(number << TASK_BITS | static_cast<uint64_t>(tasks));
     if (sleepers.load() > 0) {
         pthread_mutex_lock(&sleep);
         pthread_cond_broadcast(&wake);

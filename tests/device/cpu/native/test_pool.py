@@ -96,3 +96,22 @@ def test_stopping_ends_a_run_before_its_last_instruction() -> None:
     asked = []
     adder(lhs, rhs, out, 10_000)(lambda: not asked.append(1))
     assert len(asked) == 1
+
+
+def test_a_thread_that_comes_late_claims_nothing_of_a_job_that_is_over() -> None:
+    code = """
+import numpy as np
+from minigraph.device.cpu.native.run import NativeRun
+from tests.device.cpu.native.harness import the_library, threads
+from tests.device.cpu.native.test_pool import adder
+few, many = np.zeros(16_385, np.float32), np.zeros(6 * 16_384, np.float32)
+one, library = np.ones(many.size, np.float32), the_library()
+calls = adder(few, one[:few.size], few).calls + adder(many, one, many).calls
+run = NativeRun(library, calls * 5_000)
+with threads(4):
+    for _ in range(4):
+        run()
+raise SystemExit(7 if (few == 20_000).all() and (many == 20_000).all() else 1)
+"""
+    the_library()
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 7
