@@ -32,8 +32,11 @@ constexpr int64_t TILE_FLOATS = TILE_ROWS * ROW_DISTANCE > BLOCK_DEPTH * LANES ?
                                                                               : BLOCK_DEPTH * LANES;
 constexpr int64_t AHEAD = 8;                           // terms by which they are fetched before they are copied
 constexpr int64_t FEW_TILES = 2;                       // for which b is not laid out anew, if its rows are contiguous
-constexpr int64_t THREAD_TASKS = 4;                    // enough for each thread of several
-constexpr int64_t TASK_FLOPS = 1 << 19;                // below which a task is not worth a thread
+constexpr int64_t THREAD_TASKS = 4;                    // at most for each thread of several
+constexpr int64_t TASK_FLOPS = 1 << 19;                // multiply-adds below which a task is not worth a thread
+constexpr int64_t STRAGGLING = 4;                      // a thread is expected to be late by this part of a task
+// Rows for which the product takes as long as laying out b does, by how b lies; columns likewise for a (measured).
+constexpr int64_t LAYING_OUT_ROWS = 3, TRANSPOSING_ROWS = 8, COPYING_COLUMNS = 9, GATHERING_COLUMNS = 15;
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -46,8 +49,8 @@ void copy(const float *from, int64_t count, float *to) {
     for (; j < count; j++) to[j] = from[j];
 }
 
-// Panels of b, `depth` by PANEL floats each and one behind the other, where b's columns are contiguous: row by row, since
-// that is how they lie. Of the last panel, vectors beyond the last column are left as they are, and lanes are zero.
+// Panels of b, `depth` by PANEL floats each and one behind the other, where b's columns are contiguous: row by row, as
+// they lie. Of the last panel, vectors beyond the last column are left as they are, and lanes are zero.
 void pack_rows(const Matrix &b, int64_t depth, int64_t columns, float *to) {
     for (int64_t k = 0; k < depth; k++) {
         const float *from = b.data + k * b.row;
@@ -98,7 +101,7 @@ void copy_tiles(const Matrix &a, const Tiles &tiles, int64_t first, int64_t end,
         return;
     }
     for (int64_t k = 0; k < depth; k++) {
-        const float *ahead = a.data + smaller(k + AHEAD, depth - 1) * a.column;  // too short a run for the hardware to see
+        const float *ahead = a.data + smaller(k + AHEAD, depth - 1) * a.column;  // runs too short for the hardware
         for (int64_t i = tiles.start(first); i < tiles.start(end); i += LANES) __builtin_prefetch(ahead + i);
         for (int64_t t = first; t < end; t++) {
             const int64_t start = tiles.start(t);
@@ -220,22 +223,45 @@ Product part_of(const Product &p, int64_t row, int64_t rows, int64_t column, int
             p.b.from(0, column), p.out + row * p.out_row + column, p.out_row, p.bias ? p.bias + column : nullptr, p.add};
 }
 
-// Rows of a task: all for one thread, so that b is laid out once, and enough tasks for several where they are worth it.
-int64_t block_rows(const Product &p, int64_t column_blocks) {
-    const int64_t threads = pool_threads(), tiles = divided_up(p.rows, TILE_ROWS);
-    const int64_t row_blocks = threads == 1 ? 1 : divided_up(THREAD_TASKS * threads, column_blocks);
-    const int64_t worth = divided_up(TASK_FLOPS, larger(1, TILE_ROWS * p.depth * smaller(block_columns(p), p.columns)));
-    return TILE_ROWS * larger(worth, divided_up(tiles, row_blocks));
+// Rows and columns of a task.
+struct Cuts {
+    int64_t rows, columns, tasks;
+};
+
+Cuts cuts_of(const Product &p, int64_t row_cuts, int64_t column_cuts) {
+    const int64_t rows = divided_up(p.rows, row_cuts);
+    const int64_t columns = divided_up(divided_up(p.columns, column_cuts), PANEL) * PANEL;
+    return {rows, columns, divided_up(p.rows, rows) * divided_up(p.columns, columns)};
+}
+
+// For one thread as few tasks as there can be. For several, what is through first if all threads are free: tasks more
+// than there are threads balance them, but every task lays out its operands for itself.
+Cuts best_cuts(const Product &p) {
+    const int64_t threads = pool_threads(), fewest = divided_up(p.columns, block_columns(p));
+    Cuts best = cuts_of(p, 1, fewest);
+    if (threads == 1) return best;
+    const int64_t laying_out = p.b.column == 1 ? LAYING_OUT_ROWS : TRANSPOSING_ROWS;
+    const int64_t copying = p.a.column == 1 ? COPYING_COLUMNS : GATHERING_COLUMNS;
+    const auto work = [&](const Cuts &c) {
+        return p.depth * (c.rows * c.columns + laying_out * c.columns + copying * c.rows);
+    };
+    const auto time = [&](const Cuts &c) { return (STRAGGLING * divided_up(c.tasks, threads) + 1) * work(c); };
+    for (int64_t wanted = threads; wanted <= THREAD_TASKS * threads; wanted *= 2)
+        for (int64_t column_cuts = fewest; column_cuts <= wanted; column_cuts++) {
+            const Cuts cuts = cuts_of(p, divided_up(wanted, column_cuts), column_cuts);
+            if (work(cuts) >= TASK_FLOPS && time(cuts) < time(best)) best = cuts;
+        }
+    return best;
 }
 
 }  // namespace
 
 void multiply(const Product &p) {
     if (p.rows == 0 || p.columns == 0) return;
-    const int64_t columns = block_columns(p), column_blocks = divided_up(p.columns, columns);
-    const int64_t rows = block_rows(p, column_blocks);
-    parallel(column_blocks * divided_up(p.rows, rows), [&](int64_t task) {
-        multiply_block(part_of(p, task / column_blocks * rows, rows, task % column_blocks * columns, columns));
+    const Cuts cuts = best_cuts(p);
+    const int64_t across = divided_up(p.columns, cuts.columns);
+    parallel(cuts.tasks, [&](int64_t task) {
+        multiply_block(part_of(p, task / across * cuts.rows, cuts.rows, task % across * cuts.columns, cuts.columns));
     });
 }
 

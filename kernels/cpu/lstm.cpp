@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr int64_t TASK_ELEMENTS = 1 << 12;
+constexpr int64_t TASK_ELEMENTS = 1 << 10;
 
 // Call body(access, i, j) for each vector of a row: i is its place in a state, j that of the first gate in the gates.
 template <class Body> void each_row(int64_t rows, int64_t size, const Body &body) {
