@@ -170,11 +170,11 @@ class OutputStorage:
 
     def __init__(self, group: Group, owner: object, plan: Plan, name: str) -> None:
         self.group, self.owner, self.plan, self.name = group, owner, plan, name
-        buffer = plan.buffer(plan.outputs[name])
-        self.shape: Shape = buffer.shape
-        self.dtype = buffer.dtype
+        buffer, columns = plan.outputs[name], plan.buffers
+        self.shape: Shape = columns.shape[buffer]
+        self.dtype = columns.dtype[buffer]
         self.context = group.context
-        self._offset = buffer.offset
+        self._offset = columns.offset[buffer]
 
     def read(self) -> np.ndarray:
         """The value; MXNetError when another program has run since."""
