@@ -1,13 +1,14 @@
-// Direct convolution over two spatial axes into nChw16c, from nChw16c or from a plain tensor of few channels.
+// Direct convolution over up to three spatial axes into nChw16c, from nChw16c or, over two, from a plain tensor of few
+// channels.
 //
-//   convolution_pack   weight (O, I, R, S), or any part of its taps in either direction, as one stream of vectors
+//   convolution_pack   weight (O, I, D, R, S), or any part of its taps in either direction, as one stream of vectors
 //   convolution        y = bias + sum over input channels and taps, perhaps + y, perhaps relu of it
 //
 // The data gradient is the same computation with output and input channels exchanged and the taps in reverse order; with
 // a stride, one for each phase of the stride, over the taps that reach it.
 //
 // Each output is one chain of multiply-adds in a fixed order (bias, then input blocks, taps, channels), so neither tiles
-// nor tasks nor threads change a bit. Padding lanes of y are zero. 2 * R * S * I FLOPs an output; patches of padded input
+// nor tasks nor threads change a bit. Padding lanes of y are zero. 2 * D * R * S * I FLOPs an output; patches of padded input
 // are copied to a scratch of the thread.
 #include "conv.h"
 #include "conv_args.h"
@@ -50,7 +51,8 @@ void convolution_pad(const PadArgs &a) {
 // backward, is a line each: lines are copied side by side first, for at distances that are powers of two they would
 // push each other out of the cache.
 void pack_block(const PackArgs &a, const float *from, int64_t out, int64_t in, float *to) {
-    const int64_t outs = min(a.outs - out, LANES), ins = min(a.ins - in, a.in_lanes), taps = a.rows * a.columns;
+    const int64_t outs = min(a.outs - out, LANES), ins = min(a.ins - in, a.in_lanes);
+    const int64_t taps = a.depths * a.rows * a.columns;
     const bool out_is_far = a.out_step > a.in_step;
     const int64_t fars = out_is_far ? outs : ins, nears = out_is_far ? ins : outs;
     const int64_t far_step = out_is_far ? a.out_step : a.in_step, near_step = out_is_far ? a.in_step : a.out_step;
@@ -60,29 +62,30 @@ void pack_block(const PackArgs &a, const float *from, int64_t out, int64_t in, f
     from += out * a.out_step + in * a.in_step;
     for (int64_t f = 0; f < fars; f++) memcpy(lines + f * line, from + f * far_step, line * sizeof(float));
     if (outs < LANES || ins < a.in_lanes || a.small) memset(to, 0, taps * a.in_lanes * LANES * sizeof(float));
-    for (int64_t r = 0; r < a.rows; r++)
-        for (int64_t s = 0; s < a.columns; s++, to += a.in_lanes * LANES) {
-            const float *tap = lines + a.row_first + r * a.row_step + a.column_first + s * a.column_step;
-            if (a.small) {
-                for (int64_t f = 0; f < fars; f++)
-                    for (int64_t n = 0; n < a.small; n++)
-                        to[f * far_lane + (f / a.small * a.small + n) * near_lane] = tap[f * line + n * near_step];
-            } else if (out_is_far && fars == LANES) {
-                for (int64_t n = 0; n < nears; n++)
-                    for (int f = 0; f < LANES; f++) to[n * LANES + f] = tap[f * line + n * near_step];
-            } else if (nears == LANES) {
-                for (int64_t f = 0; f < fars; f++)
-                    for (int n = 0; n < LANES; n++) to[f * far_lane + n * near_lane] = tap[f * line + n * near_step];
-            } else {
-                for (int64_t f = 0; f < fars; f++)
-                    for (int64_t n = 0; n < nears; n++) to[f * far_lane + n * near_lane] = tap[f * line + n * near_step];
-            }
+    for (int64_t t = 0; t < taps; t++, to += a.in_lanes * LANES) {
+        const int64_t d = t / (a.rows * a.columns), r = t / a.columns % a.rows, s = t % a.columns;
+        const float *tap = lines + a.depth_first + d * a.depth_step + a.row_first + r * a.row_step + a.column_first +
+                           s * a.column_step;
+        if (a.small) {
+            for (int64_t f = 0; f < fars; f++)
+                for (int64_t n = 0; n < a.small; n++)
+                    to[f * far_lane + (f / a.small * a.small + n) * near_lane] = tap[f * line + n * near_step];
+        } else if (out_is_far && fars == LANES) {
+            for (int64_t n = 0; n < nears; n++)
+                for (int f = 0; f < LANES; f++) to[n * LANES + f] = tap[f * line + n * near_step];
+        } else if (nears == LANES) {
+            for (int64_t f = 0; f < fars; f++)
+                for (int n = 0; n < LANES; n++) to[f * far_lane + n * near_lane] = tap[f * line + n * near_step];
+        } else {
+            for (int64_t f = 0; f < fars; f++)
+                for (int64_t n = 0; n < nears; n++) to[f * far_lane + n * near_lane] = tap[f * line + n * near_step];
         }
+    }
 }
 
 void convolution_pack(const PackArgs &a) {
     const int64_t out_blocks = (a.outs + LANES - 1) / LANES, in_blocks = (a.ins + a.in_lanes - 1) / a.in_lanes;
-    const int64_t size = a.rows * a.columns * a.in_lanes * LANES;
+    const int64_t size = a.depths * a.rows * a.columns * a.in_lanes * LANES;
     parallel(a.groups * out_blocks, [&](int64_t task) {
         const float *from = a.weight + task / out_blocks * a.group_step;
         for (int64_t block = 0; block < in_blocks; block++)
@@ -108,9 +111,10 @@ struct Cut {
         lanes = a.plain ? a.in_lanes : LANES;
         const bool runs = a.tap_column_step == 1 && (a.plain || a.in_lanes == LANES);
         run = runs ? a.tap_columns * lanes : a.in_lanes;
-        tap_count = runs ? a.tap_rows : a.tap_rows * a.tap_columns;
+        tap_count = a.tap_depths * (runs ? a.tap_rows : a.tap_rows * a.tap_columns);
         blocks = MOST_BLOCKS > 1 && a.out_blocks > 1 ? 2 : 1;
-        padded = a.plain || a.tap_row < 0 || a.tap_column < 0 || last_row() >= a.height || last_column() >= a.width;
+        padded = a.plain || a.tap_row < 0 || a.tap_column < 0 || last_row() >= a.height || last_column() >= a.width ||
+                 a.tap_depth < 0 || last_depth() >= a.depth;
         two_rows = blocks == 2 && a.columns <= WIDEST_IN_TWO_ROWS && a.rows > 1;
         pass = max(1, min(a.in_blocks, WEIGHT_FLOATS / (blocks * run * tap_count * LANES)));
         if (a.add) pass = a.in_blocks;  // y cannot hold sums between passes
@@ -118,6 +122,9 @@ struct Cut {
         choose_tasks();
     }
 
+    int64_t last_depth() const {
+        return (a.depths - 1) * a.depth_stride + a.tap_depth + (a.tap_depths - 1) * a.tap_depth_step;
+    }
     int64_t last_row() const { return (a.rows - 1) * a.row_stride + a.tap_row + (a.tap_rows - 1) * a.tap_row_step; }
     int64_t last_column() const {
         return (a.columns - 1) * a.column_stride + a.tap_column + (a.tap_columns - 1) * a.tap_column_step;
@@ -129,7 +136,7 @@ struct Cut {
         return (columns - 1) * a.column_stride + (a.tap_columns - 1) * a.tap_column_step + 1;
     }
     bool fits(int64_t rows, int64_t columns) const {
-        if (pass * patch_rows(rows) * patch_columns(columns) * lanes > SCRATCH_FLOATS) return false;
+        if (pass * a.tap_depths * patch_rows(rows) * patch_columns(columns) * lanes > SCRATCH_FLOATS) return false;
         return pass == a.in_blocks || a.out_blocks * rows * columns * LANES <= OUT_FLOATS;
     }
 
@@ -144,7 +151,7 @@ struct Cut {
     void choose_tasks() {
         const int64_t wanted = pool_threads() > 1 ? 4 * pool_threads() : 1;
         const auto tasks = [&] {
-            return a.images * a.groups * ceil_div(a.rows, band_rows) * ceil_div(a.columns, band_columns);
+            return a.images * a.depths * a.groups * ceil_div(a.rows, band_rows) * ceil_div(a.columns, band_columns);
         };
         while (tasks() < wanted && band_rows > 4) band_rows = (band_rows + 1) / 2;
         if (a.rows == 1)
@@ -158,15 +165,15 @@ struct Cut {
     }
 };
 
-// One band of one image and group, for some of its output blocks.
+// One band of one plane of an image and group, for some of its output blocks.
 struct Band {
     const Cut &cut;
     const ConvolutionArgs &a;
-    int64_t image, group, row, column, rows, columns, first_block, last_block;
+    int64_t image, depth, group, row, column, rows, columns, first_block, last_block;
     int64_t taps[MAX_TAPS];
     // Where the pass's input lies.
     const float *x;
-    int64_t x_row, x_block;
+    int64_t x_row, x_depth, x_block;
 
     Band(const Cut &c, int64_t task) : cut(c), a(c.a) {
         first_block = task % c.splits * c.split_blocks, task /= c.splits;
@@ -175,7 +182,8 @@ struct Band {
         columns = min(c.band_columns, a.columns - column);
         row = task % c.row_bands * c.band_rows, task /= c.row_bands;
         rows = min(c.band_rows, a.rows - row);
-        group = task % a.groups, image = task / a.groups;
+        group = task % a.groups, task /= a.groups;
+        depth = task % a.depths, image = task / a.depths;
     }
 
     void compute() {
@@ -190,29 +198,41 @@ struct Band {
 
     // The input of a pass: x itself, or padded patches in scratch.
     void place_input(int64_t block, int64_t count) {
-        const int64_t plane = a.height * a.width * cut.lanes;
-        const float *from = a.x + ((image * a.groups + group) * a.in_blocks + block) * plane;
+        const int64_t plane = a.height * a.width * cut.lanes, first = depth * a.depth_stride + a.tap_depth;
+        const float *from = a.x + ((image * a.groups + group) * a.in_blocks + block) * a.depth * plane;
         const int64_t top = row * a.row_stride + a.tap_row, left = column * a.column_stride + a.tap_column;
         if (!cut.padded) {
-            x = from + (top * a.width + left) * cut.lanes;
-            x_row = a.width * cut.lanes, x_block = plane;
+            x = from + first * plane + (top * a.width + left) * cut.lanes;
+            x_row = a.width * cut.lanes, x_depth = a.tap_depth_step * plane, x_block = a.depth * plane;
         } else {
             const int64_t high = cut.patch_rows(rows), wide = cut.patch_columns(columns);
-            float *patch = thread_scratch();
+            x = thread_scratch();
+            x_row = wide * cut.lanes, x_depth = high * x_row, x_block = a.tap_depths * x_depth;
             for (int64_t b = 0; b < count; b++)
-                (a.plain ? interleave_patch : copy_patch)(from + b * plane, a.height, a.width, cut.lanes, top, left,
-                                                          high, wide, patch + b * high * wide * cut.lanes);
-            x = patch, x_row = wide * cut.lanes, x_block = high * wide * cut.lanes;
+                for (int64_t d = 0; d < a.tap_depths; d++)
+                    copy(from + b * a.depth * plane, first + d * a.tap_depth_step, top, left, high, wide,
+                         thread_scratch() + b * x_block + d * x_depth);
         }
         int64_t at = 0;
-        const int64_t each = cut.tap_count / a.tap_rows;
-        for (int64_t r = 0; r < a.tap_rows; r++)
-            for (int64_t s = 0; s < each; s++)
-                taps[at++] = r * a.tap_row_step * x_row + s * a.tap_column_step * cut.lanes;
+        const int64_t each = cut.tap_count / (a.tap_depths * a.tap_rows);
+        for (int64_t d = 0; d < a.tap_depths; d++)
+            for (int64_t r = 0; r < a.tap_rows; r++)
+                for (int64_t s = 0; s < each; s++)
+                    taps[at++] = d * x_depth + r * a.tap_row_step * x_row + s * a.tap_column_step * cut.lanes;
+    }
+
+    // A patch of one plane of a block's pixels, zero outside.
+    void copy(const float *planes, int64_t at, int64_t top, int64_t left, int64_t high, int64_t wide, float *patch) {
+        if (at < 0 || at >= a.depth)
+            memset(patch, 0, high * wide * cut.lanes * sizeof(float));
+        else
+            (a.plain ? interleave_patch : copy_patch)(planes + at * a.height * a.width * cut.lanes, a.height, a.width,
+                                                      cut.lanes, top, left, high, wide, patch);
     }
 
     void compute_blocks(int64_t block, int64_t count, int64_t out, int64_t blocks) {
-        const int64_t tap_floats = cut.run * cut.tap_count * LANES, plane = a.out_height * a.out_width * LANES;
+        const int64_t tap_floats = cut.run * cut.tap_count * LANES;
+        const int64_t plane = a.out_depth * a.out_height * a.out_width * LANES;
         const int64_t out_block = group * a.out_blocks + out;
         Tile t;
         t.x_pixel = a.column_stride * cut.lanes, t.x_row = a.row_stride * x_row, t.x_block = x_block;
@@ -222,9 +242,14 @@ struct Band {
         t.bias = a.bias ? a.bias + out_block * LANES : nullptr;
         t.load = block > 0, t.add = a.add;
         t.relu = a.relu && block + count == a.in_blocks;
-        float *y = a.y + (image * a.groups * a.out_blocks + out_block) * plane +
-                   ((a.row_phase + row * a.row_step) * a.out_width + a.column_phase + column * a.column_step) * LANES;
+        float *y = a.y + (image * a.groups * a.out_blocks + out_block) * plane + pixel(row, column);
         compute_rows(t, y, blocks);
+    }
+
+    // Where an output lies in its block.
+    int64_t pixel(int64_t r, int64_t c) const {
+        const int64_t line = (a.depth_phase + depth * a.depth_step) * a.out_height + a.row_phase + r * a.row_step;
+        return (line * a.out_width + a.column_phase + c * a.column_step) * LANES;
     }
 
     void compute_rows(Tile &t, float *y, int64_t blocks) {
@@ -246,21 +271,18 @@ struct Band {
     void clear_padding() {
         const int64_t used = a.outs - (group * a.out_blocks + last_block - 1) * LANES;
         if (used >= LANES) return;
-        float *y = a.y + (image * a.groups * a.out_blocks + group * a.out_blocks + last_block - 1) * a.out_height *
-                             a.out_width * LANES;
+        float *y = a.y + (image * a.groups * a.out_blocks + group * a.out_blocks + last_block - 1) * a.out_depth *
+                             a.out_height * a.out_width * LANES;
         for (int64_t r = row; r < row + rows; r++)
-            for (int64_t c = column; c < column + columns; c++) {
-                float *pixel = y + ((a.row_phase + r * a.row_step) * a.out_width + a.column_phase +
-                                    c * a.column_step) * LANES;
-                for (int64_t lane = used; lane < LANES; lane++) pixel[lane] = 0;
-            }
+            for (int64_t c = column; c < column + columns; c++)
+                for (int64_t lane = used; lane < LANES; lane++) y[pixel(r, c) + lane] = 0;
     }
 };
 
 void convolution(const ConvolutionArgs &a) {
-    if (!a.images || !a.rows || !a.columns) return;
+    if (!a.images || !a.depths || !a.rows || !a.columns) return;
     const Cut cut(a);
-    parallel(a.images * a.groups * cut.row_bands * cut.column_bands * cut.splits, [&](int64_t task) {
+    parallel(a.images * a.depths * a.groups * cut.row_bands * cut.column_bands * cut.splits, [&](int64_t task) {
         Band(cut, task).compute();
     });
 }

@@ -1,9 +1,10 @@
-// The weight gradient of a convolution over two spatial axes: for each pair of a block of output channels and one of
+// The weight gradient of a convolution over up to three spatial axes: for each pair of a block of output channels and one of
 // input channels, the sum over images and pixels of input times output gradient, for each tap. And the bias gradient.
 //
 // A sum is one chain of multiply-adds over the pixels of a chunk of images; the chunks' sums are added in ascending
-// order, from running sums of earlier images on where there are any. The chunk depends on the size of an image alone, so neither the batch's parts nor threads change a bit. Where
-// there are few blocks, chunks are tasks of their own, with partial sums in the workspace.
+// order, from running sums of earlier images on where there are any. The chunk depends on the size of an image alone, so
+// neither the batch's parts nor threads change a bit. Where there are few blocks, chunks are tasks of their own, with
+// partial sums in the workspace.
 #include <utility>
 
 #include "conv.h"
@@ -14,14 +15,15 @@ namespace {
 
 struct WeightArgs {
     const float *x, *grad;
-    float *out;                                // weight gradient (O, I, R, S)
+    float *out;                                // weight gradient (O, I, D, R, S)
     const float *running;                      // sums of earlier images to go on from, which may be `out`; or null
     float *partial;                            // (chunk, group, out block, in block, tap, in lane, 16), or null
     int64_t images, chunk, groups;
     int64_t plain, in_lanes, in_blocks;        // as the convolution has them
-    int64_t height, width;
-    int64_t out_blocks, out_height, out_width;
-    int64_t row_stride, column_stride;
+    int64_t depth, height, width;
+    int64_t out_blocks, out_depth, out_height, out_width;
+    int64_t depth_stride, row_stride, column_stride;
+    int64_t tap_depth, tap_depth_step, tap_depths;
     int64_t tap_row, tap_row_step, tap_rows;
     int64_t tap_column, tap_column_step, tap_columns;
     int64_t outs, ins;                         // channels of a group
@@ -76,7 +78,7 @@ constexpr int64_t TILES_FLOATS = 20 << 10;  // sums of a task
 // How one weight gradient is cut.
 struct Cut {
     const WeightArgs &a;
-    int64_t lanes, tile;              // floats of an input pixel; of the sums of two blocks
+    int64_t lanes, tile, plane_tile;  // floats of an input pixel; of the sums of two blocks, and of one plane of taps
     int64_t run, runs;                // sums that share a gradient under the taps of a row, and how many such runs it has
     int64_t chunks, outs, ins;        // output and input blocks of a task
     int64_t out_tasks, in_tasks, band_rows, patch_floats;
@@ -91,7 +93,7 @@ struct Cut {
         run = one_run ? a.tap_columns * lanes : a.in_lanes;
         runs = one_run ? 1 : a.tap_columns;
         if (lanewise) run = a.tap_columns, runs = 1;
-        tile = a.tap_rows * runs * run * LANES;
+        plane_tile = a.tap_rows * runs * run * LANES, tile = a.tap_depths * plane_tile;
         chunks = ceil_div(a.images, a.chunk);
         const int64_t last_row = (a.out_height - 1) * a.row_stride + a.tap_row + (a.tap_rows - 1) * a.tap_row_step;
         padded = a.plain || a.tap_row < 0 || a.tap_column < 0 || last_row >= a.height ||
@@ -152,15 +154,20 @@ struct Task {
     void add_chunk(int64_t chunk, float *tiles) {
         memset(tiles, 0, size() * sizeof(float));
         for (int64_t image = chunk * a.chunk; image < min((chunk + 1) * a.chunk, a.images); image++)
-            for (int64_t row = 0; row < a.out_height; row += cut.band_rows)
-                add_band(image, row, min(cut.band_rows, a.out_height - row), tiles);
+            for (int64_t depth = 0; depth < a.out_depth; depth++)
+                for (int64_t row = 0; row < a.out_height; row += cut.band_rows)
+                    for (int64_t tap = 0; tap < a.tap_depths; tap++)
+                        add_band(image, depth, tap, row, min(cut.band_rows, a.out_height - row), tiles);
     }
 
-    void add_band(int64_t image, int64_t row, int64_t rows, float *tiles) {
+    // Adds the products of rows of an output plane with those of the input plane under one of the taps' planes.
+    void add_band(int64_t image, int64_t depth, int64_t tap, int64_t row, int64_t rows, float *tiles) {
         const int64_t plane = a.height * a.width * cut.lanes, out_plane = a.out_height * a.out_width * LANES;
+        const int64_t under = depth * a.depth_stride + a.tap_depth + tap * a.tap_depth_step;
+        if (under < 0 || under >= a.depth) return;
         const int64_t top = row * a.row_stride + a.tap_row, left = a.tap_column;
         for (int64_t in = first_in; in < last_in; in++) {
-            const float *x = a.x + ((image * a.groups + group) * a.in_blocks + in) * plane;
+            const float *x = a.x + (((image * a.groups + group) * a.in_blocks + in) * a.depth + under) * plane;
             int64_t x_row = a.width * cut.lanes;
             if (cut.padded) {
                 float *patch = patches + (in - first_in) * cut.patch_floats;
@@ -170,9 +177,9 @@ struct Task {
                 x += (top * a.width + left) * cut.lanes;
             }
             for (int64_t out = first_out; out < last_out; out++) {
-                const float *grad = a.grad + ((image * a.groups + group) * a.out_blocks + out) * out_plane +
-                                    row * a.out_width * LANES;
-                add_taps(x, x_row, grad, rows, tile_of(tiles, out, in));
+                const int64_t block = (image * a.groups + group) * a.out_blocks + out;
+                const float *grad = a.grad + (block * a.out_depth + depth) * out_plane + row * a.out_width * LANES;
+                add_taps(x, x_row, grad, rows, tile_of(tiles, out, in) + tap * cut.plane_tile);
             }
         }
     }
@@ -234,7 +241,7 @@ struct Task {
     // Calls visit(offset in the weight, element of the tile) for all elements that the weight has.
     template <class Visit> void each(float *tile, int64_t out, int64_t in, const Visit &visit) const {
         const int64_t outs = min(a.outs - (cut.lanewise ? group * LANES : out), LANES);
-        const int64_t ins = min(a.ins - in, a.in_lanes), taps = a.tap_rows * a.tap_columns;
+        const int64_t ins = min(a.ins - in, a.in_lanes), taps = a.tap_depths * a.tap_rows * a.tap_columns;
         for (int64_t o = 0; o < outs; o++) {
             if (cut.lanewise) {
                 for (int64_t t = 0; t < taps; t++) visit((group * LANES + o) * taps + t, tile[t * LANES + o]);

@@ -1,8 +1,8 @@
 """Convolution and its data gradient by the direct kernels of kernels/cpu/conv.cpp, or by Winograd's (winograd.py).
 
-Over one or two spatial axes, in blocks of 16 channels; a first layer of few channels reads its plain tensor. Groups are
-of whole blocks, or so small that whole groups fill a block (their products are then dense, with zero weights between
-groups), or of one channel each (conv_lanes.cpp).
+Over one to three spatial axes, in blocks of 16 channels; over no more than two, a first layer of few channels reads its
+plain tensor. Groups are of whole blocks, or so small that whole groups fill a block (their products are then dense,
+with zero weights between groups), or, over no more than two axes, of one channel each (conv_lanes.cpp).
 """
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ SCRATCH_FLOATS = 192 << 10
 """What a thread has for padded patches: `SCRATCH_FLOATS` of kernels/cpu/pool.h."""
 MAX_TAPS = 1024
 """Taps of a kernel: `MAX_TAPS` of kernels/cpu/conv.h."""
+AXES, TWO = 3, 2
+"""Spatial axes that the kernels take, and those over which they read plain tensors and filters of one channel."""
 Phase = tuple[int, int, int]
 """Pixels along an axis that are computed: first, step, count."""
 
@@ -45,7 +47,8 @@ class Taps:
 
 @dataclass(frozen=True)
 class Geometry:
-    """The sizes of a convolution of two spatial axes; `groups`, `outs` and `ins` as the kernels count them."""
+    """The sizes of a convolution of three spatial axes, the first ones of size 1 where there are fewer; `groups`,
+    `outs` and `ins` as the kernels count them."""
 
     images: int
     groups: int
@@ -110,35 +113,45 @@ def chunk_images(out: Sequence[int]) -> int:
 def geometry(p: ConvolutionParams, data: Shape, out: Shape) -> Geometry | None:
     """The sizes of a convolution of data (N, C, *spatial) to out (N, F, *out); None where the kernels do not do it."""
     axes = len(p.kernel)
-    if axes > 2:
-        return None
     groups, ins, outs = p.num_group, data[1] // p.num_group, p.num_filter // p.num_group
     depth, small = ins, 0
     if groups > 1 and ins == outs == 1:
+        if axes > TWO:
+            return None
         groups, small, ins, outs = blocks(data[1]), 1, LANES, LANES
     elif groups > 1 and (ins % LANES or outs % LANES):
         if ins != outs or LANES % ins or data[1] % LANES:
             return None
         groups, small, ins, outs = data[1] // LANES, ins, LANES, LANES
 
-    def two(values: Sequence[int], fill: int) -> Shape:
-        return (fill,) * (2 - axes) + tuple(values)
-    g = Geometry(data[0], groups, outs, ins, small, two(data[2:], 1), two(out[2:], 1), two(p.kernel, 1),
-                 two(per_axis(p.stride, p.kernel, 1, "stride"), 1), two(per_axis(p.dilate, p.kernel, 1, "dilate"), 1),
-                 two(per_axis(p.pad, p.kernel, 0, "pad"), 0), depth)
+    steps = [three(per_axis(given, p.kernel, least, name), least)
+             for given, least, name in ((p.stride, 1, "stride"), (p.dilate, 1, "dilate"), (p.pad, 0, "pad"))]
+    g = Geometry(data[0], groups, outs, ins, small, three(data[2:], 1), three(out[2:], 1), three(p.kernel, 1), *steps,
+                 depth)
     return g if g.taps <= MAX_TAPS and _fits_scratch(g) else None
+
+
+def three(values: Sequence[int], fill: int) -> Shape:
+    """Values of the last axes, the first ones filled up."""
+    return (fill,) * (AXES - len(values)) + tuple(values)
+
+
+def _reach(g: Geometry) -> Shape:
+    """Planes of taps, and the rows and columns that taps reach over."""
+    _, high, wide = (d * (k - 1) + 1 for k, d in zip(g.kernel, g.dilate, strict=True))
+    return g.kernel[0], high, wide
 
 
 def _fits_scratch(g: Geometry) -> bool:
     """Whether the least patch, one output row wide, and the sums of two blocks fit into a thread's scratch."""
-    (_, high), (_, wide) = ((1, d * (k - 1) + 1) for k, d in zip(g.kernel, g.dilate, strict=True))
-    widest = max((g.out[1] - 1) * g.stride[1] + wide, g.spatial[1] + wide)
-    return high * widest * LANES + 2 * g.taps * LANES * LANES <= SCRATCH_FLOATS
+    planes, high, wide = _reach(g)
+    widest = max((g.out[-1] - 1) * g.stride[-1] + wide, g.spatial[-1] + wide)
+    return planes * high * widest * LANES + 2 * g.taps * LANES * LANES <= SCRATCH_FLOATS
 
 
 def first_layer(p: ConvolutionParams, data: Shape) -> bool:
     """Whether a plain input is taken: blocks of so few channels would be mostly padding."""
-    return p.num_group == 1 and data[1] < LANES
+    return p.num_group == 1 and data[1] < LANES and len(p.kernel) <= TWO
 
 
 class DirectConvolution(NativeOp):
@@ -235,17 +248,17 @@ def pad_bias(bias: Operand, padded: int) -> NativeCall:
     return NativeCall("convolution_pad", (pointer(bias), address(padded), int64(bias.size)))
 
 
-def _pack(g: Geometry, weight: Operand, packed: int, channels: tuple[int, int], steps: tuple[int, int, int],
+def _pack(g: Geometry, weight: Operand, packed: int, channels: tuple[int, int], distances: tuple[int, int, int],
           taps: Sequence[Taps]) -> NativeCall:
-    """From (outs, ins) channels a group, with `steps` in the weight from group to group, and between those."""
-    row, column = taps
-    width = g.kernel[1]
+    """From (outs, ins) channels a group, with `distances` in the weight between groups, and between those."""
+    steps = (g.kernel[1] * g.kernel[2], g.kernel[2], 1)
+    numbers = [n for tap, step in zip(taps, steps, strict=True)
+               for n in (tap.weight_first * step, tap.weight_step * step, tap.count)]
     if g.lanewise:
-        channels, steps = (weight.shape[0], 1), g.weight_steps()
+        channels, distances = (weight.shape[0], 1), g.weight_steps()
     return NativeCall("convolution_pack_lanes" if g.lanewise else "convolution_pack", (
-        pointer(weight), address(packed), int64(g.groups, *channels, *steps), int64(
-            row.weight_first * width, row.weight_step * width, row.count, column.weight_first, column.weight_step,
-            column.count), int64(g.lanes(channels[1]), g.small)))
+        pointer(weight), address(packed), int64(g.groups, *channels, *distances, *numbers, g.lanes(channels[1]),
+                                                g.small)))
 
 
 def _convolve(x: Operand, packed: int, bias: int, y: Operand, g: Geometry, channels: tuple[int, int],
@@ -253,14 +266,13 @@ def _convolve(x: Operand, packed: int, bias: int, y: Operand, g: Geometry, chann
               relu: bool = False) -> NativeCall:
     """One convolution to one phase of each axis of y."""
     outs, ins = channels
-    high, wide = ((1,) * (4 - len(x.shape)) + x.shape[2:])
-    out_high, out_wide = ((1,) * (4 - len(y.shape)) + y.shape[2:])
-    tap_numbers = [n for t in taps for n in (t.first, t.step, t.count)]
-    sizes = [g.images, g.groups, x.layout == PLAIN, g.lanes(ins), blocks(ins), high, wide, y.shape[1], blocks(outs),
-             out_high, out_wide, *phases[0], *phases[1], *stride, *tap_numbers, add, relu]
-    if _is_flat(taps, phases, stride, (high, wide), (out_high, out_wide)):
-        pixels = high * wide
-        sizes[5:7], sizes[9:11], sizes[11:17] = (1, pixels), (1, pixels), (0, 1, 1, 0, 1, pixels)
+    spatial, out = three(x.shape[2:], 1), three(y.shape[2:], 1)
+    if _is_flat(taps, phases, stride, spatial, out):
+        spatial = out = (1, 1, prod(spatial))
+        phases = [(0, 1, n) for n in out]
+    numbers = (n for t in taps for n in (t.first, t.step, t.count))
+    sizes = (g.images, g.groups, x.layout == PLAIN, g.lanes(ins), blocks(ins), *spatial, y.shape[1], blocks(outs),
+             *out, *(n for phase in phases for n in phase), *stride, *numbers, add, relu)
     kernel = "convolution_lanes" if g.lanewise else "convolution"
     return NativeCall(kernel, (pointer(x), address(packed), address(bias), pointer(y), int64(*sizes)))
 
@@ -269,7 +281,7 @@ def _is_flat(taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int
              spatial: Sequence[int], out: Sequence[int]) -> bool:
     """Whether each output pixel reads the input pixel of its own place: rows make no difference."""
     return (all(t.count == 1 and t.first == 0 for t in taps) and tuple(spatial) == tuple(out)
-            and all(phase == (0, 1, n) for phase, n in zip(phases, out, strict=True)) and tuple(stride) == (1, 1))
+            and all(phase == (0, 1, n) for phase, n in zip(phases, out, strict=True)) and set(stride) == {1})
 
 
 @native_for("_convolution_backward_data")
@@ -310,13 +322,14 @@ class ConvolutionBackwardData(DirectConvolution):
 def winograd_form(g: Geometry, ins: int, outs: int, spatial: Shape, out: Shape, pad: Shape,
                   turned: bool) -> Winograd | None:
     """A convolution of so many channels over these sizes as Winograd's kernel does it, where it takes and pays it."""
-    form = Winograd(g.images, g.images, blocks(ins), blocks(outs), spatial, out, pad, turned)
+    form = Winograd(g.images, g.images, blocks(ins), blocks(outs), spatial[1:], out[1:], pad[1:], turned)
     return form if suits_winograd(g) and min(pad) >= 0 and form.pays else None
 
 
 def suits_winograd(g: Geometry) -> bool:
     """Whether Winograd's kernels take the kernel, its steps and the channels."""
-    return ((g.kernel, g.stride, g.dilate, g.groups) == ((3, 3), (1, 1), (1, 1), 1)
+    flat = (g.spatial[0], g.kernel[0], g.pad[0]) == (1, 1, 0)
+    return (flat and (g.kernel[1:], g.stride[1:], g.dilate[1:], g.groups) == ((3, 3), (1, 1), (1, 1), 1)
             and g.ins % LANES == g.outs % LANES == 0)
 
 
@@ -326,11 +339,12 @@ def data_gradient(g: Geometry, grad: Operand, weight: Operand, out: Operand, wor
     `addend` that of a tensor to which the gradient is added, perhaps of the output itself; 0 for none."""
     group, far, near = g.weight_steps()
     calls: list[NativeCall] = []
-    for (row_taps, row_phase), (column_taps, column_phase) in product(_phases(g, 0), _phases(g, 1)):
-        taps, phases = (row_taps, column_taps), (row_phase, column_phase)
+    for found in product(*(_phases(g, axis) for axis in range(AXES))):
+        taps, phases = [t for t, _ in found], [phase for _, phase in found]
         calls.append(_pack(g, weight, work, (g.ins, g.outs), (group, near, far), taps))
-        calls.append(_convolve(grad, work, bias, out, g, (g.ins, g.outs), taps, phases, (1, 1), add=addend != 0))
-        work += 4 * g.packed(g.ins, g.outs) // g.taps * row_taps.count * column_taps.count
+        calls.append(_convolve(grad, work, bias, out, g, (g.ins, g.outs), taps, phases, (1,) * AXES,
+                               add=addend != 0))
+        work += 4 * g.packed(g.ins, g.outs) // g.taps * prod(t.count for t in taps)
     filled = addend == out.address if addend else reaches_all(g)
     fill = NativeCall("convolution_fill", (address(addend), pointer(out), int64(out.size)))
     return calls if filled else [fill, *calls]
@@ -338,7 +352,7 @@ def data_gradient(g: Geometry, grad: Operand, weight: Operand, out: Operand, wor
 
 def reaches_all(g: Geometry) -> bool:
     """Whether taps reach every phase of the stride."""
-    return all(sum(count for _, (_, _, count) in _phases(g, axis)) == g.spatial[axis] for axis in (0, 1))
+    return all(sum(count for _, (_, _, count) in _phases(g, axis)) == g.spatial[axis] for axis in range(AXES))
 
 
 def _phases(g: Geometry, axis: int) -> Iterator[tuple[Taps, Phase]]:
@@ -366,5 +380,5 @@ def _phase_taps(g: Geometry, axis: int, phase: int) -> Taps | None:
 
 def _fits_one_pass(g: Geometry) -> bool:
     """Whether a thread's scratch holds a patch of all output channels of a group, wide enough for any tile."""
-    high, wide = (d * (k - 1) + 1 for k, d in zip(g.kernel, g.dilate, strict=True))
-    return g.out_blocks * high * (wide + LANES) * LANES <= SCRATCH_FLOATS
+    planes, high, wide = _reach(g)
+    return g.out_blocks * planes * high * (wide + LANES) * LANES <= SCRATCH_FLOATS

@@ -39,7 +39,7 @@ class ConvolutionBackwardWeight(DirectConvolution):
         return (chunks * g.packed(g.outs, g.ins) if few else 0,)
 
     def winograd(self, g: Geometry) -> WinogradWeight | None:
-        form = WinogradWeight(g.images, g.chunk, g.in_blocks, g.out_blocks, g.spatial, g.out, g.pad)
+        form = WinogradWeight(g.images, g.chunk, g.in_blocks, g.out_blocks, g.spatial[1:], g.out[1:], g.pad[1:])
         return form if suits_winograd(g) and form.pays else None
 
     def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,

@@ -47,6 +47,25 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
                                                        "pad": (3, 4)}),
     "1-D": ((2, 32, 19), {"kernel": (5,), "num_filter": 32, "stride": (2,), "pad": (2,)}),
     "1-D first": ((2, 4, 19), {"kernel": (3,), "num_filter": 32}),
+    "1-D padded": ((3, 48, 33), {"kernel": (3,), "num_filter": 20, "pad": (1,)}),
+    "1-D dilated": ((2, 20, 40), {"kernel": (4,), "num_filter": 32, "dilate": (3,), "pad": (5,)}),
+    "1-D groups": ((2, 64, 17), {"kernel": (3,), "num_filter": 64, "num_group": 2, "stride": (2,), "pad": (1,)}),
+    "3-D": ((2, 32, 5, 6, 7), {"kernel": (3, 3, 3), "num_filter": 48, "pad": (1, 1, 1)}),
+    "3-D tails": ((2, 20, 4, 5, 6), {"kernel": (2, 3, 2), "num_filter": 10, "pad": (0, 1, 1)}),
+    "3-D strided": ((2, 16, 7, 9, 8), {"kernel": (3, 3, 3), "num_filter": 32, "stride": (2, 3, 2), "pad": (1, 0, 1)}),
+    "3-D dilated": ((2, 16, 9, 9, 10), {"kernel": (3, 2, 3), "num_filter": 16, "dilate": (2, 3, 2), "pad": (2, 2, 0),
+                                        "stride": (2, 1, 3)}),
+    "3-D 1x1x1": ((2, 32, 3, 5, 4), {"kernel": (1, 1, 1), "num_filter": 64}),
+    "3-D 1x1x1 strided": ((2, 32, 3, 5, 4), {"kernel": (1, 1, 1), "num_filter": 16, "stride": (2, 1, 2)}),
+    "3-D of planes": ((2, 32, 3, 9, 8), {"kernel": (1, 3, 3), "num_filter": 32, "pad": (0, 1, 1)}),
+    "3-D of one plane, padded": ((2, 16, 1, 8, 8), {"kernel": (1, 3, 3), "num_filter": 16, "pad": (1, 1, 1)}),
+    "3-D first": ((2, 3, 6, 12, 12), {"kernel": (3, 5, 5), "num_filter": 16, "stride": (1, 2, 2), "pad": (1, 2, 2)}),
+    "3-D groups": ((2, 64, 3, 5, 5), {"kernel": (2, 3, 3), "num_filter": 32, "num_group": 2, "pad": (1, 1, 1)}),
+    "3-D small groups": ((2, 32, 4, 5, 5), {"kernel": (3, 3, 3), "num_filter": 32, "num_group": 4, "pad": (1, 1, 1)}),
+    "3-D not padded, many blocks": ((1, 208, 3, 14, 15), {"kernel": (3, 3, 3), "num_filter": 32}),
+    "3-D pad past kernel": ((2, 16, 3, 2, 4), {"kernel": (2, 2, 2), "num_filter": 16, "pad": (3, 1, 2)}),
+    "3-D stride past kernel": ((2, 16, 7, 5, 5), {"kernel": (2, 1, 2), "num_filter": 16, "stride": (3, 2, 4)}),
+    "3-D many images": ((40, 16, 4, 6, 6), {"kernel": (3, 3, 3), "num_filter": 16, "pad": (1, 1, 1)}),
     "pad past kernel": ((2, 16, 5, 5), {"kernel": (2, 2), "num_filter": 16, "pad": (3, 3)}),
     "many input blocks": ((2, 400, 7, 7), {"kernel": (3, 3), "num_filter": 32, "pad": (1, 1)}),
     "wide rows": ((1, 64, 3, 900), {"kernel": (3, 3), "num_filter": 16, "pad": (1, 1)}),
@@ -84,7 +103,8 @@ def test_kernels_agree_with_the_definition(name: str, case: str) -> None:
     check(name, params, arrays(shape, params, name), rtol=1e-5 if name.endswith("weight") else 3e-6, rtols=WINOGRAD)
 
 
-@pytest.mark.parametrize("case", ["3x3", "3x3 stride 2", "1x1 stride 2", "tails", "groups of one", "many input blocks"])
+@pytest.mark.parametrize("case", ["3x3", "3x3 stride 2", "1x1 stride 2", "tails", "groups of one", "many input blocks",
+                                  "3-D strided"])
 def test_a_data_gradient_is_added_to_another_one_last(case: str) -> None:
     shape, params = CASES[case]
     addend = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
@@ -97,7 +117,7 @@ def test_a_data_gradient_is_added_to_another_one_last(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["3x3", "1x1 stride 2", "tails", "groups of one", "7x7 first",
-                                  "many input blocks", "1-D"])
+                                  "many input blocks", "1-D", "3-D tails"])
 def test_relu_follows_in_the_same_pass_with_the_bits_of_two(case: str) -> None:
     shape, params = CASES[case]
     given = [a.astype(np.float32) for a in arrays(shape, params, "Convolution")]
@@ -153,9 +173,9 @@ def test_an_empty_batch_is_no_work(name: str) -> None:
 
 
 @pytest.mark.parametrize(("shape", "params"), [
-    ((2, 32, 4, 5, 6), {"kernel": (3, 3, 3), "num_filter": 32}),
+    ((2, 32, 4, 5, 6), {"kernel": (3, 3, 3), "num_filter": 32, "num_group": 32}),
     ((2, 48, 5, 5), {"kernel": (3, 3), "num_filter": 24, "num_group": 3}),
-    ((2, 32, 40, 40), {"kernel": (33, 33), "num_filter": 16})], ids=["3-D", "odd groups", "many taps"])
+    ((2, 32, 40, 40), {"kernel": (33, 33), "num_filter": 16})], ids=["3-D groups of one", "odd groups", "many taps"])
 def test_what_the_kernels_do_not_take_is_left_to_numpy(shape: tuple[int, ...], params: dict[str, Any]) -> None:
     op, native = get_op("Convolution"), native_op("Convolution")
     given = arrays(shape, params, "Convolution")

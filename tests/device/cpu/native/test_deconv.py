@@ -19,6 +19,8 @@ CASES: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 32, 4, 4), {"kernel": (3, 2), "num_filter": 32, "num_group": 2, "stride": (2, 3)}),
     ((3, 16, 7), {"kernel": (5,), "num_filter": 48, "dilate": (2,), "no_bias": False}),
     ((2, 32, 6, 6), {"kernel": (4, 4), "num_filter": 32, "num_group": 32, "stride": (2, 2), "pad": (1, 1)}),
+    ((2, 20, 3, 4, 5), {"kernel": (2, 3, 4), "num_filter": 32, "stride": (2, 1, 2), "pad": (0, 1, 1),
+                         "no_bias": False}),
     ((0, 16, 3, 3), {"kernel": (2, 2), "num_filter": 16, "stride": (2, 2)})]
 
 

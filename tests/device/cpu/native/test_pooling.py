@@ -18,6 +18,9 @@ SHAPES: list[tuple[dict[str, Any], tuple[int, ...]]] = [
     ({"kernel": (3, 3), "stride": (1, 1), "pad": (1, 1), "pool_type": "avg", "count_include_pad": False},
      (1, 16, 9, 70)),
     ({"kernel": (2, 2), "stride": (3, 3)}, (1, 17, 8, 8)), ({"global_pool": True, "pool_type": "avg"}, (3, 20, 31, 7)),
+    ({"kernel": (2, 3, 2), "stride": (2, 2, 1), "pad": (1, 1, 0)}, (2, 20, 5, 7, 6)),
+    ({"kernel": (2, 2, 2), "stride": (2, 2, 2), "pool_type": "avg"}, (3, 16, 4, 6, 8)),
+    ({"kernel": (3,), "stride": (2,), "pad": (1,), "pool_type": "sum"}, (2, 33, 19)),
     ({"kernel": (2, 2), "stride": (2, 2)}, (2, 16, 64, 64))]
 
 
