@@ -329,8 +329,8 @@ def winograd_form(g: Geometry, ins: int, outs: int, spatial: Shape, out: Shape, 
 def suits_winograd(g: Geometry) -> bool:
     """Whether Winograd's kernels take the kernel, its steps and the channels."""
     flat = (g.spatial[0], g.kernel[0], g.pad[0]) == (1, 1, 0)
-    return (flat and (g.kernel[1:], g.stride[1:], g.dilate[1:], g.groups) == ((3, 3), (1, 1), (1, 1), 1)
-            and g.ins % LANES == g.outs % LANES == 0)
+    return (flat and (g.kernel[1:], g.stride[1:], g.dilate[1:]) == ((3, 3), (1, 1), (1, 1))
+            and (g.groups, g.small) == (1, 0) and g.ins % LANES == g.outs % LANES == 0)
 
 
 def data_gradient(g: Geometry, grad: Operand, weight: Operand, out: Operand, work: int, bias: int = 0,

@@ -39,6 +39,8 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "small groups": ((2, 32, 9, 9), {"kernel": (3, 3), "num_filter": 32, "num_group": 8, "pad": (1, 1)}),
     "small groups, stride 2": ((2, 32, 9, 9), {"kernel": (3, 3), "num_filter": 32, "num_group": 4, "stride": (2, 2)}),
     "groups of one": ((2, 32, 9, 9), {"kernel": (3, 3), "num_filter": 32, "num_group": 32, "pad": (1, 1)}),
+    "groups of one in one block": ((2, 4, 8, 8), {"kernel": (3, 3), "num_filter": 4, "num_group": 4, "pad": (2, 2)}),
+    "small groups in one block": ((2, 16, 8, 8), {"kernel": (3, 3), "num_filter": 16, "num_group": 4, "pad": (1, 1)}),
     "groups of one, tail, stride 2": ((2, 20, 9, 12), {"kernel": (3, 3), "num_filter": 20, "num_group": 20,
                                                       "pad": (1, 1), "stride": (2, 2)}),
     "groups of one, 5x5 dilated": ((2, 16, 19, 33), {"kernel": (5, 5), "num_filter": 16, "num_group": 16, "pad": (2, 5),
