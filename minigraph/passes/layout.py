@@ -47,6 +47,10 @@ class _Offer:
 
 Choice = list[int]
 """For each node the number of the offer taken."""
+Places = frozenset[tuple[str, bool]]
+"""Layouts in which a value is read, each in forward or later."""
+Beside = tuple["tuple[str, Places] | None", ...]
+"""Of a node's inputs and outputs the layouts in which others make and read them."""
 
 
 class _Problem:
@@ -64,17 +68,33 @@ class _Problem:
             for k, entry in enumerate(graph.inputs[i]):
                 self.uses[entry].append((i, k, graph.phase[i] != FORWARD))
         self.outputs = set(graph.outputs)
+        self.open = self._open()
         self._moved: dict[tuple, float] = {}
+        self._known: dict[tuple, int] = {}
+
+    def _open(self) -> list[bool]:
+        """For each entry whether somebody may make or read it otherwise than row-major: no other one is converted."""
+        graph = self.graph
+        result = [False] * graph.num_entries
+        for i, found in enumerate(self.offers):
+            for offer in found:
+                if any(offer.ins) or any(offer.outs):
+                    named = zip((*graph.inputs[i], *graph.entries(i)), (*offer.ins, *offer.outs), strict=True)
+                    for entry, name in named:
+                        result[entry] |= bool(name)
+        return result
 
     def _offers(self, i: int, layouts: LayoutChoices) -> list[_Offer]:
         graph, op, params = self.graph, self.graph.op[i], self.graph.params[i]
-        ins, outs = [graph.type_of(e) for e in graph.inputs[i]], [graph.type_of(e) for e in graph.entries(i)]
+        inputs, made = graph.inputs[i], graph.entries(i)
         unread = op.unread(params) if op is not None else ()
         if op is None or op.view(params) or op.mutates(params) or op.transfer is not None:
-            return [_Offer(tuple(None if k in unread else PLAIN for k in range(len(ins))), (PLAIN,) * len(outs), 0.0)]
-        key = (op.name, params, *((t.shape, t.dtype) for t in (*ins, *outs)))
+            fixed = tuple(None if k in unread else PLAIN for k in range(len(inputs)))
+            return [_Offer(fixed, (PLAIN,) * len(made), 0.0)]
+        key = (op.name, params, *[(graph.shape[e], graph.dtype[e]) for e in (*inputs, *made)])
         found = self._memo.get(key)
         if found is None:
+            ins, outs = [graph.type_of(e) for e in inputs], [graph.type_of(e) for e in made]
             found = self._memo[key] = [
                 _Offer(tuple(None if k in unread else layout for k, layout in enumerate(offer.ins)), offer.outs,
                        self._own_seconds(op, params, ins, outs, offer))
@@ -134,19 +154,44 @@ class _Problem:
                 open_[node] |= node != i and len(self.offers[node]) > 1
 
     def _improve(self, choice: Choice, i: int) -> bool:
-        before, costs = choice[i], []
-        touched = {*self.graph.inputs[i], *self.graph.entries(i)}
-        for k, offer in enumerate(self.offers[i]):
-            choice[i] = k
-            seconds = offer.seconds + sum(self._conversion_seconds(choice, e) for e in touched)
-            costs.append((seconds, len([name for name in (*offer.ins, *offer.outs) if name]), k))
-        choice[i] = min(costs)[2]
+        before, choice[i] = choice[i], self._best(i, self._beside(choice, i))
         return choice[i] != before
+
+    def _beside(self, choice: Choice, i: int) -> Beside:
+        """What a node's best offer depends on: for each input the layout it is made in, and for each input and output
+        those in which others read it; None for what is row-major to everybody, and for an input that came before."""
+        inputs, none = self.graph.inputs[i], None
+        read = [(self.made_in(choice, e), self._places(choice, e, i)) if self.open[e] and e not in inputs[:k] else none
+                for k, e in enumerate(inputs)]
+        made = [("", self._places(choice, e, i)) if self.open[e] else none for e in self.graph.entries(i)]
+        return (*read, *made)
+
+    def _best(self, i: int, beside: Beside) -> int:
+        """The number of the cheapest offer beside neighbours; that of another node in the same situation holds."""
+        inputs, later = self.graph.inputs[i], self.graph.phase[i] != FORWARD
+        same = tuple([inputs.index(e) for e in inputs])
+        key = (id(self.offers[i]), later, same, beside)
+        found = self._known.get(key)
+        if found is None:
+            entries = (*inputs, *self.graph.entries(i))
+            costs = []
+            for number, offer in enumerate(self.offers[i]):
+                seconds, names = offer.seconds, (*offer.ins, *offer.outs)
+                for k, neighbours in enumerate(beside):
+                    if neighbours is not None:
+                        own = {(name, later) for j, name in zip(same, offer.ins, strict=True)
+                               if j == k and name is not None}
+                        source = neighbours[0] if k < len(inputs) else offer.outs[k - len(inputs)]
+                        seconds += self._moves_seconds(entries[k], source, neighbours[1] | own)
+                costs.append((seconds, len([name for name in names if name]), number))
+            found = self._known[key] = min(costs)[2]
+        return found
 
     def seconds(self, choice: Choice) -> float:
         """Modelled seconds of all nodes and conversions."""
         own = sum(self.offer(choice, i).seconds for i in range(len(self.graph)))
-        return own + sum(self._conversion_seconds(choice, e) for e in range(self.graph.num_entries))
+        return own + sum(self._moves_seconds(e, self.made_in(choice, e), self._places(choice, e))
+                         for e, converted in enumerate(self.open) if converted)
 
     def made_in(self, choice: Choice, entry: Entry) -> str:
         """The layout in which its node makes an entry."""
@@ -160,16 +205,20 @@ class _Problem:
             if wanted is not None:
                 yield entry, wanted, later
 
-    def _conversion_seconds(self, choice: Choice, entry: Entry) -> float:
-        made, offers = self.made_in(choice, entry), self.offers
-        places = set()
+    def _places(self, choice: Choice, entry: Entry, without: int = -1) -> Places:
+        """In which layouts an entry is read, in forward or later, by others than a node."""
+        offers = self.offers
+        places = {(PLAIN, False)} if entry in self.outputs else set()
         for node, k, later in self.uses[entry]:
-            wanted = offers[node][choice[node]].ins[k]
-            if wanted is not None and wanted != made:
-                places.add((wanted, later))
-        if entry in self.outputs and made != PLAIN:
-            places.add((PLAIN, False))
-        return sum(self._move_seconds(entry, made, wanted) for wanted, _ in sorted(places))
+            if node != without:
+                wanted = offers[node][choice[node]].ins[k]
+                if wanted is not None:
+                    places.add((wanted, later))
+        return frozenset(places)
+
+    def _moves_seconds(self, entry: Entry, made: str, places: Places) -> float:
+        """Seconds of the conversions from the layout that an entry is made in to those that it is read in."""
+        return sum(self._move_seconds(entry, made, wanted) for wanted, _ in sorted(places) if wanted != made)
 
     def _move_seconds(self, entry: Entry, source: str, target: str) -> float:
         shape, dtype = self.graph.shape[entry], self.graph.dtype[entry]
@@ -193,10 +242,12 @@ class _Writer:
 
     def write(self) -> Graph:
         source, result = self.source, self.result
-        outputs = set(source.outputs)
+        outputs: dict[int, list[Entry]] = {}
+        for entry in dict.fromkeys(source.outputs):
+            outputs.setdefault(source.node_of[entry], []).append(entry)
         for i in range(len(source)):
             self._node(i)
-            for entry in outputs.intersection(source.entries(i)):
+            for entry in outputs.get(i, ()):
                 self._as((entry, PLAIN, source.phase[i] != FORWARD), source.phase[i])
         result.outputs = [self._as((e, PLAIN, source.phase[source.node_of[e]] != FORWARD), FORWARD)
                           for e in source.outputs]
