@@ -124,10 +124,10 @@ def geometry(p: ConvolutionParams, data: Shape, out: Shape) -> Geometry | None:
             return None
         groups, small, ins, outs = data[1] // LANES, ins, LANES, LANES
 
-    steps = [three(per_axis(given, p.kernel, least, name), least)
-             for given, least, name in ((p.stride, 1, "stride"), (p.dilate, 1, "dilate"), (p.pad, 0, "pad"))]
-    g = Geometry(data[0], groups, outs, ins, small, three(data[2:], 1), three(out[2:], 1), three(p.kernel, 1), *steps,
-                 depth)
+    stride, dilate, pad = (three(per_axis(given, p.kernel, least, name), least) for given, least, name in (
+        (p.stride, 1, "stride"), (p.dilate, 1, "dilate"), (p.pad, 0, "pad")))
+    g = Geometry(data[0], groups, outs, ins, small, three(data[2:], 1), three(out[2:], 1), three(p.kernel, 1), stride,
+                 dilate, pad, depth)
     return g if g.taps <= MAX_TAPS and _fits_scratch(g) else None
 
 
