@@ -2,7 +2,8 @@
 //
 // A task is a block of rows by a block of columns. For each block of depth it lays its part of b into panels of PANEL
 // columns, then copies its part of a, some tiles of rows at once, so that no two rows of a tile share a cache set, and
-// runs the panels. Both copies lie on the stack and stay in the caches. 2 FLOPs for each of rows * columns * depth.
+// runs the panels. Both copies lie on the stack and stay in the caches. A transposed a is read where it lies.
+// 2 FLOPs for each of rows * columns * depth.
 #include "gemm.h"
 
 #include "lanes.h"
@@ -28,15 +29,14 @@ constexpr int TILE_ROWS = 3, PANEL_VECS = 1;
 #endif
 constexpr int64_t PANEL = PANEL_VECS * LANES;
 constexpr int64_t ROW_DISTANCE = BLOCK_DEPTH + LANES;  // of a copied tile whose rows are contiguous
-constexpr int64_t TILE_FLOATS = TILE_ROWS * ROW_DISTANCE > BLOCK_DEPTH * LANES ? TILE_ROWS * ROW_DISTANCE
-                                                                              : BLOCK_DEPTH * LANES;
-constexpr int64_t AHEAD = 8;                           // terms by which they are fetched before they are copied
+constexpr int64_t TILE_FLOATS = TILE_ROWS * ROW_DISTANCE;
 constexpr int64_t FEW_TILES = 2;                       // for which b is not laid out anew, if its rows are contiguous
 constexpr int64_t THREAD_TASKS = 4;                    // at most for each thread of several
 constexpr int64_t TASK_FLOPS = 1 << 19;                // multiply-adds below which a task is not worth a thread
 constexpr int64_t STRAGGLING = 4;                      // a thread is expected to be late by this part of a task
-// Rows for which the product takes as long as laying out b does, by how b lies; columns likewise for a (measured).
-constexpr int64_t LAYING_OUT_ROWS = 3, TRANSPOSING_ROWS = 8, COPYING_COLUMNS = 9, GATHERING_COLUMNS = 15;
+// Rows whose products take as long as laying out b, by how b lies, and columns for which they take as long as copying a;
+// measured.
+constexpr int64_t LAYING_OUT_ROWS = 3, TRANSPOSING_ROWS = 8, COPYING_COLUMNS = 9;
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -90,33 +90,25 @@ struct Tiles {
     int64_t start(int64_t tile) const { return size * tile + smaller(tile, larger); }
 };
 
-// Tiles `first` to `end` - 1 of a, TILE_FLOATS apart: rows ROW_DISTANCE apart where they are contiguous in a, else terms
-// LANES apart. Whole vectors are quicker, so that behind a term's rows the next ones may be copied too.
+// Tiles `first` to `end` - 1 of a, whose rows are contiguous, with rows ROW_DISTANCE and tiles TILE_FLOATS apart.
 void copy_tiles(const Matrix &a, const Tiles &tiles, int64_t first, int64_t end, int64_t depth, float *to) {
-    const int64_t total = tiles.start(tiles.count);
-    if (a.column == 1) {
-        for (int64_t t = first; t < end; t++, to += TILE_FLOATS)
-            for (int64_t i = 0; i < tiles.rows(t); i++)
-                copy(a.data + (tiles.start(t) + i) * a.row, depth, to + i * ROW_DISTANCE);
-        return;
-    }
-    for (int64_t k = 0; k < depth; k++) {
-        const float *ahead = a.data + smaller(k + AHEAD, depth - 1) * a.column;  // runs too short for the hardware
-        for (int64_t i = tiles.start(first); i < tiles.start(end); i += LANES) __builtin_prefetch(ahead + i);
-        for (int64_t t = first; t < end; t++) {
-            const int64_t start = tiles.start(t);
-            copy(a.data + k * a.column + start, total - start >= LANES ? LANES : tiles.rows(t),
-                 to + (t - first) * TILE_FLOATS + k * LANES);
-        }
-    }
+    for (int64_t t = first; t < end; t++, to += TILE_FLOATS)
+        for (int64_t i = 0; i < tiles.rows(t); i++)
+            copy(a.data + (tiles.start(t) + i) * a.row, depth, to + i * ROW_DISTANCE);
+}
+
+// Fetch a part of what a tile will read of a, whose columns are contiguous: terms are too far apart for the hardware to
+// foresee. `row` is the tile's last; where it lies, the others do, but for those that the tile before has fetched.
+void fetch_terms(const Matrix &a, int64_t row, int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; k++) __builtin_prefetch(a.data + row + k * a.column, 0, 2);
 }
 
 // -- the register tile -----------------------------------------------------------------------------------------------
-// Where a tile reads and writes: terms of b lie `b_row` apart, and of the last vector of columns `lanes` are in the
-// product.
+// Where a tile reads and writes: terms of a lie `a_column` and those of b `b_row` apart, and of the last vector of
+// columns `lanes` are in the product.
 struct Tile {
     const float *a, *b;
-    int64_t b_row, depth;
+    int64_t a_column, b_row, depth;
     float *out;
     int64_t out_row;
     const float *start;
@@ -134,8 +126,8 @@ struct Tile {
 };
 
 // out (ROWS, VECS vectors) = a b + start, where start is out itself, the bias (whose rows are 0 apart), or null for
-// zero. ROW and TERM are the distances in a. What out holds is fetched while the terms are added up.
-template <int ROWS, int VECS, int64_t ROW, int64_t TERM> void run_tile(const Tile &given) {
+// zero. ROW is the distance of rows in a. What out holds is fetched while the terms are added up.
+template <int ROWS, int VECS, int64_t ROW> void run_tile(const Tile &given) {
     const Tile t = given;  // which no store can change
     const float *a = t.a, *b = t.b;
     Vec sums[ROWS][VECS];
@@ -146,7 +138,7 @@ template <int ROWS, int VECS, int64_t ROW, int64_t TERM> void run_tile(const Til
             sums[r][v] = Vec::zero();
             __builtin_prefetch(t.out + r * t.out_row + v * LANES, 1);
         }
-    for (int64_t k = 0; k < t.depth; k++, a += TERM, b += t.b_row) {
+    for (int64_t k = 0; k < t.depth; k++, a += t.a_column, b += t.b_row) {
         Vec panel[VECS];
         for (int v = 0; v < VECS; v++) panel[v] = Vec::load(b + v * LANES);
 #pragma GCC unroll 16
@@ -167,18 +159,18 @@ template <int ROWS, int VECS, int64_t ROW, int64_t TERM> void run_tile(const Til
 
 // The function for a tile of so many rows, for VECS vectors of columns.
 typedef void (*RunTile)(const Tile &);
-template <int VECS, int64_t ROW, int64_t TERM, int... I> RunTile tile_of(int64_t rows, Indices<I...>) {
-    static constexpr RunTile BY_ROWS[] = {run_tile<I + 1, VECS, ROW, TERM>...};
+template <int VECS, int64_t ROW, int... I> RunTile tile_of(int64_t rows, Indices<I...>) {
+    static constexpr RunTile BY_ROWS[] = {run_tile<I + 1, VECS, ROW>...};
     return BY_ROWS[rows - 1];
 }
-template <int VECS> RunTile tile_of(int64_t rows, bool by_rows) {
+template <int VECS> RunTile tile_of(int64_t rows, bool copied) {
     typedef typename Count<TILE_ROWS>::type All;
-    return by_rows ? tile_of<VECS, ROW_DISTANCE, 1>(rows, All()) : tile_of<VECS, 1, LANES>(rows, All());
+    return copied ? tile_of<VECS, ROW_DISTANCE>(rows, All()) : tile_of<VECS, 1>(rows, All());
 }
 
 // One tile by one panel. A panel of which at most the first vector counts is half the work where panels are two.
-void run_panel(const Tile &t, int64_t rows, int64_t columns, bool by_rows) {
-    (columns > LANES ? tile_of<PANEL_VECS> : tile_of<1>)(rows, by_rows)(t);
+void run_panel(const Tile &t, int64_t rows, int64_t columns, bool copied) {
+    (columns > LANES ? tile_of<PANEL_VECS> : tile_of<1>)(rows, copied)(t);
 }
 
 // -- blocks ----------------------------------------------------------------------------------------------------------
@@ -190,29 +182,30 @@ int64_t block_columns(const Product &p) {
 // One block of columns of a product.
 void multiply_block(const Product &p) {
     alignas(64) float packed[PACKED_FLOATS], copied[GROUP_TILES * TILE_FLOATS];
-    const bool by_rows = p.a.column == 1, few = p.rows <= FEW_TILES * TILE_ROWS && p.b.column == 1;
+    const bool copies = p.a.column == 1, few = p.rows <= FEW_TILES * TILE_ROWS && p.b.column == 1;
     const int64_t lying = few ? p.columns / PANEL * PANEL : 0;  // columns whose panels are read where they lie
     const Tiles tiles(p.rows);
     int64_t k = 0;
     do {
         const int64_t depth = smaller(BLOCK_DEPTH, p.depth - k);
-        (p.b.column == 1 ? pack_rows : pack_columns)(p.b.from(k, lying), depth, p.columns - lying,
-                                                     packed + lying * depth);
-        for (int64_t first = 0; first < tiles.count; first += GROUP_TILES) {
-            const int64_t end = smaller(tiles.count, first + GROUP_TILES);
-            copy_tiles(p.a.from(0, k), tiles, first, end, depth, copied);
-            for (int64_t t = first; t < end; t++)
-                for (int64_t j = 0; j < p.columns; j += PANEL) {
-                    const int64_t columns = smaller(PANEL, p.columns - j);
-                    float *out = p.out + tiles.start(t) * p.out_row + j;
-                    const bool adds = p.add || k > 0;
-                    const Tile tile{copied + (t - first) * TILE_FLOATS,
-                                    j < lying ? p.b.data + k * p.b.row + j : packed + j * depth,
-                                    j < lying ? p.b.row : PANEL, depth, out, p.out_row,
-                                    adds ? out : p.bias ? p.bias + j : nullptr, adds ? p.out_row : 0,
-                                    (columns - 1) % LANES + 1};
-                    run_panel(tile, tiles.rows(t), columns, by_rows);
-                }
+        const int64_t share = divided_up(depth, divided_up(p.columns, PANEL));
+        const Matrix a = p.a.from(0, k), b = p.b.from(k, 0);
+        (b.column == 1 ? pack_rows : pack_columns)(b.from(0, lying), depth, p.columns - lying, packed + lying * depth);
+        for (int64_t t = 0; t < tiles.count; t++) {
+            if (copies && t % GROUP_TILES == 0)
+                copy_tiles(a, tiles, t, smaller(tiles.count, t + GROUP_TILES), depth, copied);
+            for (int64_t j = 0; j < p.columns; j += PANEL) {
+                const int64_t columns = smaller(PANEL, p.columns - j), next = j / PANEL * share;
+                if (!copies && t + 1 < tiles.count)
+                    fetch_terms(a, tiles.start(t + 2) - 1, next, smaller(depth, next + share));
+                float *out = p.out + tiles.start(t) * p.out_row + j;
+                const bool adds = p.add || k > 0, lies = j < lying;
+                run_panel({copies ? copied + t % GROUP_TILES * TILE_FLOATS : a.data + tiles.start(t),
+                           lies ? b.data + j : packed + j * depth, copies ? 1 : a.column, lies ? b.row : PANEL, depth,
+                           out, p.out_row, adds ? out : p.bias ? p.bias + j : nullptr, adds ? p.out_row : 0,
+                           (columns - 1) % LANES + 1},
+                          tiles.rows(t), columns, copies);
+            }
         }
         k += depth;
     } while (k < p.depth);
@@ -241,7 +234,7 @@ Cuts best_cuts(const Product &p) {
     Cuts best = cuts_of(p, 1, fewest);
     if (threads == 1) return best;
     const int64_t laying_out = p.b.column == 1 ? LAYING_OUT_ROWS : TRANSPOSING_ROWS;
-    const int64_t copying = p.a.column == 1 ? COPYING_COLUMNS : GATHERING_COLUMNS;
+    const int64_t copying = p.a.column == 1 ? COPYING_COLUMNS : 0;
     const auto work = [&](const Cuts &c) {
         return p.depth * (c.rows * c.columns + laying_out * c.columns + copying * c.rows);
     };
