@@ -12,6 +12,7 @@ from minigraph.device.checkout import CHECKOUT
 from minigraph.device.cpu.native.settings import Settings
 
 from .harness import the_library
+from .sanitized import build
 
 HERE = Path(__file__).parent
 FULL = os.environ.get("MINIGRAPH_TEST_FULL") == "1"
@@ -28,6 +29,7 @@ def test_kernels_are_clean(runtime: str, flags: str, files: list[str]) -> None:
     path = subprocess.run([Settings.read().compiler, f"-print-file-name={runtime}"], capture_output=True, text=True)
     if not Path(path.stdout.strip()).is_file():
         pytest.skip(f"the compiler has no {runtime}")
+    build(flags)
     environment = {**os.environ, "LD_PRELOAD": path.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0",
                    "TSAN_OPTIONS": "report_thread_leaks=0 halt_on_error=1 die_after_fork=0",
                    "OPENBLAS_NUM_THREADS": "1"}
