@@ -1,6 +1,6 @@
 """`auto` at twice the batches of the best published systems: how much of the speed of unlimited memory is left.
 
-    python -m benchmarks.doubled [--only TEXT] [--plan] [--markdown FILE]
+    python -m benchmarks.doubled [--only TEXT] [--within usable|memory] [--plan] [--markdown FILE]
 
 Networks, machine and sizes are those of `benchmarks.published`; times are modelled. Efficiency is the time of the plain
 order in unlimited memory over that of the fastest candidate whose peak is within the capacity, with slices and without.
@@ -54,15 +54,16 @@ HEAD = ("| network | batch | published | capacity GB | without slices: peak GB, 
         "planned GB, efficiency | CPU s |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
 
 
-def measure(case: Case, with_plan: bool) -> Iterator[str]:
-    """A line of the table for each capacity."""
+def measure(case: Case, with_plan: bool, within: Sequence[str] = tuple(CAPACITIES)) -> Iterator[str]:
+    """A line of the table for each of some capacities."""
     build, auto, start = NETWORKS[case.network].build(), POLICIES["auto"], time.process_time()
     setting = Setting(MACHINE, HOST_BYTES)
     step = Step(build, case.batch, setting)
     whole = step.candidates("auto")
     everything = auto.further(step.problem, whole, auto.moves_homes)
     seconds = time.process_time() - start
-    for name, capacity in CAPACITIES.items():
+    for name in within:
+        capacity = CAPACITIES[name]
         best = [_fastest(found, capacity) for found in (whole, everything)]
         planned = "-"
         if with_plan and best[1] is not None:
@@ -101,6 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write what was asked for."""
     parser = argparse.ArgumentParser(prog="doubled", description="auto at twice the published batches.")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose network, batch or system has it")
+    parser.add_argument("--within", choices=tuple(CAPACITIES), action="append", help="one capacity, not both")
     parser.add_argument("--plan", action="store_true", help="pack and verify the plans, too")
     parser.add_argument("--markdown", metavar="FILE", help="write the table to a file")
     given = parser.parse_args(argv)
@@ -108,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines = [HEAD]
     print(HEAD, flush=True)
     for case in chosen:
-        for line in measure(case, given.plan):
+        for line in measure(case, given.plan, given.within or tuple(CAPACITIES)):
             lines.append(line)
             print(line, flush=True)
             if given.markdown:
