@@ -12,6 +12,7 @@ from dataclasses import replace
 from ..schedule import Schedule, from_order
 from .checkpoints import drop_before, nested
 from .cuts import find_cuts
+from .exchange import exchanged
 from .hybrid import played
 from .parameters import place_homes
 from .problem import Candidate, Problem, Slicing, front, judge
@@ -66,6 +67,7 @@ def _recomputing(problem: Problem, slices: int) -> Iterator[Schedule]:
     """The plain order; each slice kept, swapped or made again; all dropped and made again; checkpoints between."""
     yield from_order(problem.order)
     yield from played(problem)
+    yield from exchanged(problem)
     end = len(problem.forward)
     costly = frozenset(e for e in problem.saved if problem.is_costly(e))
     yield drop_before(problem, [], [], end, costly)
