@@ -18,7 +18,8 @@ from .superneurons import memory_centric, speed_centric, tensor_cache
 from .swapping import carry
 
 WORK = 24_000
-"""Nodes that plays may go through; the number of plays is this over the nodes of a graph, within the next two."""
+"""Nodes that plays without swaps may go through, and as many again with them; the number of plays is this over the
+nodes of a graph, within the next two."""
 FEWEST_PLAYS, MOST_PLAYS = 4, 40
 FEWEST_TARGETS, MOST_TARGETS = 6, 12
 """Sizes of the device for each share of dear values."""
@@ -32,10 +33,12 @@ def played(problem: Problem) -> Iterator[Schedule]:
     if not problem.backward_start < len(problem.order) <= WORK:
         return
     ground = Ground(postponed(problem))
-    shares = LINK_SHARES if problem.host_budget_bytes else (0.0,)
     plays = min(max(WORK // len(problem.order), FEWEST_PLAYS), MOST_PLAYS)
     targets = ground.targets(min(max(plays // len(LINK_SHARES), FEWEST_TARGETS), MOST_TARGETS))
-    for target, share in [(target, share) for share in shares for target in targets][:plays]:
+    chosen = [(target, 0.0) for target in targets][:plays]  # with host memory too: it may be too little to help
+    if problem.host_budget_bytes:
+        chosen += [(target, share) for share in LINK_SHARES for target in targets][:plays]
+    for target, share in chosen:
         found = Play(ground, target, ground.dear(share), share == float("inf")).run()
         if found is not None and repeats_alike(problem, found):
             yield found

@@ -144,10 +144,18 @@ def place_homes(problem: Problem, candidates: list[Candidate], free: bool) -> li
     movable = sum(problem.size_bytes[entry] for entry in _movable(problem)) if free else 0
     bases = [c for c in candidates if c.peak_bytes - movable <= problem.machine.memory_bytes] if not fine else []
     bases = bases or candidates  # where every schedule takes long, none that the machine has no room for
-    bases = front(c for c in bases if c.host_bytes <= problem.host_bytes_beside_homes) or bases
-    moved = (homes.schedule(base.schedule, away, form) for base in spread(bases, count if free else len(bases))
-             for form, away in choices)
+    bases = _bases(problem, bases, count) if free else bases
+    moved = (homes.schedule(base.schedule, away, form) for base in bases for form, away in choices)
     return judge(problem, chain((c.schedule for c in candidates if not problem.settled), moved))
+
+
+def _bases(problem: Problem, candidates: Sequence[Candidate], count: int) -> list[Candidate]:
+    """Schedules to be tried with variables away: of those that leave host memory for all of them, and of those that
+    swap nothing, which a larger host budget must not pass over."""
+    chosen: dict[int, Candidate] = {}
+    for limit, most in ((max(problem.host_bytes_beside_homes, 0), count), (0, BASES)):
+        chosen |= {id(c): c for c in spread(front(c for c in candidates if c.host_bytes <= limit), most)}
+    return list(chosen.values()) or spread(front(candidates), count)
 
 
 def spread(candidates: Sequence[Candidate], count: int) -> list[Candidate]:

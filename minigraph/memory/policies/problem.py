@@ -141,20 +141,19 @@ def judge(problem: Problem, schedules: Iterable[Schedule]) -> list[Candidate]:
 
 
 def judge_beside_homes(problem: Problem, schedules: Iterable[Schedule]) -> list[Candidate]:
-    """As `judge`, and besides those that nothing beats which leaves host memory for all variables: a schedule that
-    swaps more may be better in peak and time, and yet have no room there for homes."""
-    left: list[Candidate] = []
-    roomy: list[Candidate] = []
+    """As `judge`, and besides those that nothing beats which leaves host memory for all variables, and those that
+    nothing beats which swaps nothing: a schedule that swaps more may be better in peak and time, and yet have no room
+    there for homes."""
+    limits = {problem.host_budget_bytes, problem.host_bytes_beside_homes, 0}
+    fronts: dict[int, list[Candidate]] = {limit: [] for limit in limits if limit <= problem.host_budget_bytes}
     for schedule in schedules:
         found = problem.quick(schedule)
         candidate = Candidate(schedule, found.peak_bytes, found.seconds, found.host_bytes)
-        if found.host_bytes <= problem.host_budget_bytes:
-            _join(left, candidate)
-        if found.host_bytes <= problem.host_bytes_beside_homes:
-            _join(roomy, candidate)
-    known = {id(candidate) for candidate in left}
-    left += (candidate for candidate in roomy if id(candidate) not in known)
-    return sorted(left, key=lambda c: (c.seconds, c.peak_bytes))
+        for limit, left in fronts.items():
+            if found.host_bytes <= limit:
+                _join(left, candidate)
+    known = {id(candidate): candidate for left in fronts.values() for candidate in left}
+    return sorted(known.values(), key=lambda c: (c.seconds, c.peak_bytes, c.host_bytes))
 
 
 def front(candidates: Iterable[Candidate]) -> list[Candidate]:
