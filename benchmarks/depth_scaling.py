@@ -127,8 +127,8 @@ class Bench:
 
     def _overhead(self, depth: int) -> int:
         """What a process of this depth takes beside its arenas, by a line through the runs of the least and of the
-        greatest depth so far, and a margin of 1 MiB and 2 %."""
-        known = sorted({run.depth: run.overhead_bytes for run in self.runs if run.planned_bytes}.items())
+        greatest depth so far that fitted, and a margin of 1 MiB and 2 %."""
+        known = sorted({run.depth: run.overhead_bytes for run in self.runs if run.fits and run.planned_bytes}.items())
         if not known:
             return 64 * _MIB
         (first, low), (last, high) = known[0], known[-1]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from benchmarks import depth_networks, depth_scaling
 from benchmarks.watch import peak_bytes, watch
+from minigraph.base import MXNetError
 
 if not sys.platform.startswith("linux"):
     pytest.skip("peak memory is read from /proc", allow_module_level=True)
@@ -90,3 +92,30 @@ def test_the_time_ratio_is_taken_against_the_faster_checkpointing() -> None:
     rows = [{"depth": 8, "torch block": taken(4.0), "torch sqrt": taken(2.0), "minigraph auto": taken(3.0)},
             {"depth": 14, "torch eager": taken(1.0)}]
     assert depth_scaling.time_ratio(rows) == 1.5
+
+
+def test_what_a_process_takes_beside_its_arenas_is_learnt_from_runs_that_fitted(tmp_path: Path) -> None:
+    bench = depth_scaling.Bench(512 * MIB, 32, 1, tmp_path)
+    bench.runs = [depth_scaling.Run("minigraph", "plain", 20, True, 100 * MIB, 50 * MIB),
+                  depth_scaling.Run("minigraph", "plain", 182, True, 506 * MIB, 448 * MIB),
+                  depth_scaling.Run("minigraph", "plain", 200, False, 513 * MIB, 493 * MIB)]
+    assert bench._overhead(1000) > 58 * MIB * 1.5
+
+
+def test_an_earlier_run_gives_pytorchs_depths_and_where_minigraph_begins(tmp_path: Path,
+                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, asked = depth_scaling.Bench(512 * MIB, 32, 1, tmp_path), []
+
+    def run(mode: str, depth: int, steps: int) -> depth_scaling.Run:
+        asked.append(depth)
+        return depth_scaling.Run("minigraph", mode, depth, depth <= 300, 1)
+    monkeypatch.setattr(bench, "minigraph", run)
+    earlier = {"torch eager": 74, "torch block": 242, "torch sqrt": 338, "minigraph plain": 182, "minigraph auto": 242}
+    found = depth_scaling.search(bench, 4, 0.1, earlier)
+    assert found["torch checkpoint"] == 338 and found["torch eager"] == 74
+    assert asked[0] == 182 and 242 in asked and 270 <= found["minigraph auto"] <= 300
+    path = tmp_path / "earlier.json"
+    path.write_text(json.dumps({"summary": {"cap_bytes": 512 * MIB, "batch": 8, "threads": 1}}))
+    with pytest.raises(MXNetError, match="is of a run with cap, batch and threads"):
+        depth_scaling.earlier_figures(str(path), bench)
+    assert depth_scaling.earlier_figures(None, bench) is None
