@@ -19,7 +19,7 @@ are taken at common depths, in turns, without what the thread waited for a core.
 whose time is reported on its own and whose memory does not count: the plan is a file. A trial of the search is two
 steps of PyTorch, whose momentum comes with the second, and one of minigraph, which has all its arenas from the first.
 With the figures of an `--earlier` run of the same cap, batch and threads, PyTorch's depths and allocator setting, which
-do not depend on minigraph, are taken from it, and minigraph's search begins at what it found then.
+do not depend on minigraph, are taken from it, and minigraph's search begins at half of what it found then.
 """
 from __future__ import annotations
 
@@ -203,7 +203,8 @@ def best_malloc(bench: Bench, depth: int) -> dict[str, str]:
 
 def search(bench: Bench, first: int, resolution: float, earlier: Mapping[str, int] | None = None) -> dict[str, int]:
     """The largest depth of each of the four, and of both ways to checkpoint, from `first` units a stage on; PyTorch's
-    from an `earlier` run when there is one, and minigraph's from its depths on."""
+    from an `earlier` run when there is one, and minigraph's from half of its depths on: what a process takes beside its
+    arenas is learnt on the way."""
     found, known = {}, {name: (depth - 2) // 6 for name, depth in (earlier or {}).items()}
     for mode in _TORCH:
         def fits(n: int, mode: str = mode) -> bool:
@@ -214,7 +215,7 @@ def search(bench: Bench, first: int, resolution: float, earlier: Mapping[str, in
         def fits_ours(n: int, mode: str = mode) -> bool:
             return bench.minigraph(mode, depth_of(n), steps=1).fits
         name = f"minigraph {mode}"
-        found[name] = deepest(fits_ours, known.get(name, first), resolution)
+        found[name] = deepest(fits_ours, max(known.get(name, 0) // 2, first), resolution)
     depths = {name: depth_of(n) if n else 0 for name, n in found.items()}
     depths["torch checkpoint"] = max(depths["torch block"], depths["torch sqrt"])
     return depths
