@@ -11,8 +11,9 @@ import minigraph as mx
 from minigraph.device.cpu import Delay
 from minigraph.memory.policies import POLICIES, Candidate, Problem, Strategy
 from minigraph.memory.policies.ground import Ground
-from minigraph.memory.policies.hybrid import lowest, played, postponed, repeats_alike
+from minigraph.memory.policies.hybrid import lowest, played, postponed
 from minigraph.memory.policies.play import Play
+from minigraph.memory.policies.problem import repeats_alike
 from minigraph.memory.schedule import DROP, IN, OUT, from_order
 from tests.memory.problems import problem_of
 from tests.memory.test_policies import chain, convolutional, trained
@@ -121,3 +122,18 @@ def test_what_reads_a_variable_is_not_made_again_once_it_was_changed() -> None:
     assert all(repeats_alike(problem, schedule) for schedule in played(problem))
     moved = postponed(problem)
     assert sorted(moved.order) == sorted(problem.order) and moved.forward == problem.forward
+
+
+def test_no_policy_offers_to_make_a_value_again_from_the_new_value_of_a_variable() -> None:
+    """A weight that two layers share is applied late, and so is what its gradient reads: after the update of gamma."""
+    data, table = mx.sym.Variable("data"), mx.sym.Variable("table")
+    words = mx.sym.Embedding(data, table, input_dim=40, output_dim=16, name="words")
+    body = words
+    for k in range(4):
+        body = mx.sym.FullyConnected(body, num_hidden=16, flatten=False, name=f"fc{k}")
+        body = mx.sym.LayerNorm(body, name=f"norm{k}")
+    scores = mx.sym.FullyConnected(body, table, num_hidden=40, flatten=False, no_bias=True, name="scores")
+    net = mx.sym.SoftmaxOutput(mx.sym.Reshape(scores, shape=(-1, 40)), name="softmax")
+    problem = problem_of(net, {"data": (8, 12)})
+    for name, strategy in POLICIES.items():
+        assert all(repeats_alike(problem, c.schedule) for c in strategy.offer(problem, False)), name

@@ -13,9 +13,9 @@ from ...base import Entry
 from ...plan.plan import SLICE
 from ..schedule import Schedule
 from .ground import Ground
-from .hybrid import WORK, postponed, repeats_alike
+from .hybrid import WORK, postponed
 from .play import Play
-from .problem import Problem
+from .problem import Problem, repeats_alike
 
 HIDDEN = (0.1, 0.35)
 """Shares of its time that a copy back is taken to cost, as most go on beside the computation: each is tried."""

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...base import Entry
-from ..schedule import Schedule, from_order, root_of
+from ..schedule import Schedule, from_order
 from .ground import Ground
 from .play import Play
-from .problem import Problem
+from .problem import Problem, repeats_alike
 from .superneurons import memory_centric, speed_centric, tensor_cache
 from .swapping import carry
 
@@ -59,29 +59,11 @@ def postponed(problem: Problem) -> Problem:
         needed[node] = max((max(position[other], needed.get(other, 0)) for other in uses), default=0)
     place = dict(position)
     for node in order[problem.backward_start:]:
-        changed = changes(problem, node)
+        changed = problem.changes(node)
         if changed and not any(e in readers for e in graph.entries(node)):
             place[node] = max([position[node], *(needed.get(r, 0) for e in changed for r in readers.get(e, ()))])
     moved = sorted(order, key=lambda node: (place[node], place[node] > position[node], position[node]))
     return replace(problem, order=moved)
-
-
-def changes(problem: Problem, node: int) -> set[Entry]:
-    """The variables that a node changes."""
-    graph, op = problem.graph, problem.graph.op[node]
-    assert op is not None
-    return {root_of(graph, graph.inputs[node][source]) for source, _ in op.mutates(graph.params[node])}
-
-
-def repeats_alike(problem: Problem, schedule: Schedule) -> bool:
-    """Whether no node runs again after something that it reads was changed."""
-    ran, changed = set[int](), set[Entry]()
-    for node in schedule.order:
-        if node in ran and not changed.isdisjoint(problem.reads[node]):
-            return False
-        ran.add(node)
-        changed |= changes(problem, node)
-    return True
 
 
 def lowest(problem: Problem) -> Iterator[Schedule]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...base import Entry
 from ...graph.graph import Graph
 from ..machine import Machine
-from ..schedule import Facts, Schedule, read_roots
+from ..schedule import Facts, Schedule, read_roots, root_of
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,23 @@ class Problem:
         """For each node that runs the entries whose contents it reads, as the entries that views show."""
         return {node: tuple(read_roots(self.graph, node)) for node in self.order}
 
+    def changes(self, node: int) -> set[Entry]:
+        """The variables that a node changes."""
+        graph, op = self.graph, self.graph.op[node]
+        assert op is not None
+        return {root_of(graph, graph.inputs[node][source]) for source, _ in op.mutates(graph.params[node])}
+
+    @cached_property
+    def changed_for(self) -> NDArray[np.int64]:
+        """Rows (node that changes a variable, another node that reads the variable)."""
+        readers: dict[Entry, list[int]] = {}
+        for node in self.order:
+            for entry in self.reads[node]:
+                readers.setdefault(entry, []).append(node)
+        pairs = [(node, reader) for node in self.order for entry in self.changes(node)
+                 for reader in readers.get(entry, ()) if reader != node]
+        return np.array(pairs, np.int64).reshape(-1, 2)
+
     @cached_property
     def facts(self) -> Facts:
         """What all schedules that recompute go by."""
@@ -129,11 +146,22 @@ Policy = Callable[[Problem], "list[Candidate]"]
 never rises with the budget, and memory never with its falling."""
 
 
+def repeats_alike(problem: Problem, schedule: Schedule) -> bool:
+    """Whether no node runs again after something that it reads was changed."""
+    order = np.asarray(schedule.order)
+    last, runs = np.zeros(len(problem.graph), np.int64), np.bincount(order, minlength=len(problem.graph))
+    last[order] = np.arange(len(order))
+    changers, readers = problem.changed_for.T
+    return not bool(((runs[readers] > 1) & (last[readers] > last[changers])).any())
+
+
 def judge(problem: Problem, schedules: Iterable[Schedule]) -> list[Candidate]:
     """Candidates from schedules, by the quick count: those within the host budget that no other one beats in both peak
-    and time."""
+    and time. Schedules that make a value again from a variable's new value are none."""
     left: list[Candidate] = []
     for schedule in schedules:
+        if not repeats_alike(problem, schedule):
+            continue
         found = problem.quick(schedule)
         if found.host_bytes <= problem.host_budget_bytes:
             _join(left, Candidate(schedule, found.peak_bytes, found.seconds, found.host_bytes))
@@ -147,6 +175,8 @@ def judge_beside_homes(problem: Problem, schedules: Iterable[Schedule]) -> list[
     limits = {problem.host_budget_bytes, problem.host_bytes_beside_homes, 0}
     fronts: dict[int, list[Candidate]] = {limit: [] for limit in limits if limit <= problem.host_budget_bytes}
     for schedule in schedules:
+        if not repeats_alike(problem, schedule):
+            continue
         found = problem.quick(schedule)
         candidate = Candidate(schedule, found.peak_bytes, found.seconds, found.host_bytes)
         for limit, left in fronts.items():
