@@ -8,9 +8,14 @@
 #include "vector.h"
 
 typedef int32_t NativeInt __attribute__((vector_size(NATIVE * 4)));
+typedef uint32_t NativeWord __attribute__((vector_size(NATIVE * 4)));
 
 static INLINE NativeInt bits_of(Native x) { return reinterpret_cast<NativeInt>(x); }
 static INLINE Native from_bits(NativeInt x) { return reinterpret_cast<Native>(x); }
+static INLINE NativeWord words_of(NativeInt x) { return reinterpret_cast<NativeWord>(x); }
+// a - b, and a << by, modulo 2^32: numbers are out of range for NaN and infinity, whose results nobody takes.
+static INLINE NativeInt difference(NativeInt a, uint32_t b) { return reinterpret_cast<NativeInt>(words_of(a) - b); }
+static INLINE NativeInt shifted_left(NativeInt a, int by) { return reinterpret_cast<NativeInt>(words_of(a) << by); }
 
 // f(part) for each native part
 template <class F> static INLINE Vec each(const Vec &a, const F &f) {
@@ -63,9 +68,9 @@ static INLINE Reduced reduced(Native x) {
     return {shifted, polynomial(r, C) * (r * r) + r};
 }
 
-static INLINE NativeInt exponent(Native shifted) { return bits_of(shifted) - 0x4b400000; }
+static INLINE NativeInt exponent(Native shifted) { return difference(bits_of(shifted), 0x4b400000); }
 // 2^n for n in [-126, 127]
-static INLINE Native power_of_two(NativeInt n) { return from_bits((n + 127) << 23); }
+static INLINE Native power_of_two(NativeInt n) { return from_bits(shifted_left(n + 127, 23)); }
 
 static INLINE Native exp(Native x) {
     x = x > 89.0f ? Native{} + 89.0f : x;  // NaN passes
@@ -91,7 +96,7 @@ static INLINE Native log(Native x) {
     const NativeInt tiny = x < 1.17549435e-38f;
     const Native scaled = tiny ? x * 8388608.0f : x;
     // scaled = 2^n (1 + f) with 1 + f in [sqrt(1/2), sqrt(2))
-    const NativeInt lifted = bits_of(scaled) - 0x3f3504f3;
+    const NativeInt lifted = difference(bits_of(scaled), 0x3f3504f3);
     const NativeInt whole = (lifted >> 23) - (tiny & 23);
     const Native f = from_bits((lifted & 0x7fffff) + 0x3f3504f3) - 1.0f;
     Native n;
