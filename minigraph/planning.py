@@ -15,6 +15,7 @@ from .device.null import NullDevice
 from .graph import Graph
 from .memory.layout import PersistentLayout
 from .memory.machine import get_machine
+from .memory.policies import POLICIES
 from .optimizer import Optimizer, create
 from .passes.compilation import MemoryChoice, Request
 from .passes.pipeline import compile_program
@@ -144,8 +145,8 @@ def largest(build: Build, budget: int | str | None = None, machine: str | None =
             program: str | None = None, **options: Any) -> Largest:
     """The largest n of [low, high] for which `build(n)` has a plan within `budget`; nothing is allocated or run.
 
-    `build(n)` gives a symbol and the shapes of its inputs. The search doubles n and then bisects, so it takes it that
-    above an n that does not fit none does. Without a budget it is the memory of `machine`. `memory` (`auto` by
+    `build(n)` gives a symbol and the shapes of its inputs. The search doubles n and then narrows down, so it takes it
+    that above an n that does not fit none does. Without a budget it is the memory of `machine`. `memory` (`auto` by
     default), `program` and further options are those of `plan`; `optimizer` is that of the program `step`, the default
     one. OutOfMemoryError when `low` does not fit; MXNetError when neither budget nor machine is given, or for whatever
     `plan` refuses.
@@ -176,47 +177,74 @@ def _budget_or_memory(budget: int | str | None, machine: str | None) -> int:
 
 
 class _Search:
-    """Doubling and bisection over planned plans."""
+    """Doubling, and then a search between what fits and what does not, over planned plans.
+
+    What a policy needs at least grows about evenly with n. So the next n is where the line through two n that do not
+    fit meets the budget, or half way where the last such step left more than half. Where the policy weighs the plain
+    plan too, that is tried first, for it takes a part of the time.
+    """
 
     def __init__(self, build: Build, budget_bytes: int, options: dict[str, Any]) -> None:
         self.build = build
         self.budget_bytes = budget_bytes
         self.options = {**options, "verify": False, "budget": budget_bytes}
+        policy = POLICIES.get(options["memory"] or "auto")
+        self.weighs_plain = policy is not None and policy.without_budget == "fastest"
         self.tried: list[Trial] = []
+        self.plans: dict[int, Plan] = {}
+        """The policy's own plan for the last n that fits."""
 
     def run(self, low: int, high: int | None) -> tuple[int, Plan]:
         """The largest n that fits, and its plan."""
-        found = self.attempt(low)
-        if isinstance(found, OutOfMemoryError):
-            raise OutOfMemoryError(f"not even n={low} fits: {found}", found.asked_bytes, found.free_bytes)
-        best, below, above = found, low, None if high is None else high + 1
+        refused = self._refused(low)
+        if refused is not None:
+            raise OutOfMemoryError(f"not even n={low} fits: {refused}", refused.asked_bytes, refused.free_bytes)
+        below, above, halved = low, None if high is None else high + 1, True
         while above is None or above - below > 1:
             if below > _MOST_N:
                 raise MXNetError(f"n={below} still fits {format_bytes(self.budget_bytes)}: the network does not seem "
                                  f"to grow with n; let build use n, or give high")
-            n = 2 * below if above is None or 2 * below < above and self._all_fit() else (below + above) // 2
-            found = self.attempt(n)
-            if isinstance(found, OutOfMemoryError):
-                above = n
-            else:
-                best, below = found, n
-        return below, best
+            width = None if above is None else above - below
+            n = self._next(below, above, halved)
+            below, above = (n, above) if self._refused(n) is None else (below, n)
+            halved = width is None or above is None or 2 * (above - below) <= width
+        return below, self.plans[below] if below in self.plans else self._planned(below, self.options)
 
-    def attempt(self, n: int) -> Plan | OutOfMemoryError:
-        """The plan for one n, or why there is none within the budget."""
-        symbol, shapes = self.build(n)
+    def _next(self, below: int, above: int | None, halved: bool) -> int:
+        refused = sorted((trial.n, trial.bytes) for trial in self.tried if not trial.fits)[:2]
+        if above is None or (not refused and 2 * below < above):
+            return 2 * below
+        if len(refused) < 2 or not halved or refused[0][1] >= refused[1][1]:
+            return (below + above) // 2
+        (n, least), (further, more) = refused
+        expected = n - (least - self.budget_bytes) * (further - n) // (more - least)
+        return min(max(expected, below + 1), above - 1)
+
+    def _refused(self, n: int) -> OutOfMemoryError | None:
+        """Why there is no plan for one n within the budget; None when there is one."""
+        if self.weighs_plain and all(trial.fits for trial in self.tried):
+            try:
+                self.tried.append(Trial(n, True, self._planned(n, {**self.options, "memory": "plain"}).planned_bytes))
+                return None
+            except OutOfMemoryError:
+                self.weighs_plain = False  # what is larger does not fit either
         try:
-            made = plan(symbol, shapes, **self.options)
+            made = self._planned(n, self.options)
         except OutOfMemoryError as refused:
             self.tried.append(Trial(n, False, refused.asked_bytes))
             return refused
+        self.plans = {n: made}
+        self.tried.append(Trial(n, True, made.planned_bytes))
+        return None
+
+    def _planned(self, n: int, options: dict[str, Any]) -> Plan:
+        symbol, shapes = self.build(n)
+        try:
+            return plan(symbol, shapes, **options)
+        except OutOfMemoryError:
+            raise
         except MXNetError as error:
             raise MXNetError(f"n={n}: {error}") from error
-        self.tried.append(Trial(n, True, made.planned_bytes))
-        return made
-
-    def _all_fit(self) -> bool:
-        return all(trial.fits for trial in self.tried)
 
 
 # -- what a program is bound with ----------------------------------------------------------------------------
