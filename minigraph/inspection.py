@@ -75,7 +75,8 @@ class Rehearsal:
 class NonFinite:
     """The first value that is NaN or infinite: `value` at `position` of `output`, made by instruction number
     `instruction`, which runs `op` for `node`. `inputs` are arguments and states that it read and that held such
-    values before the run: what it made of them is then not its own doing.
+    values before the run: what it made of them is then not its own doing. What only moves values makes none. A node
+    `a+b` does what nodes a and b do; the option `fuse=False` keeps them apart.
     """
 
     instruction: int
@@ -99,12 +100,15 @@ def find_nonfinite(group: Group, plan: Plan, given: Mapping[str, np.ndarray], co
         rehearsal.feed(given)
         on_device = {b for b, arena in enumerate(plan.buffers.arena) if plan.arenas[arena].space == "device"}
         at_start = on_device.intersection(_at_start(plan))
-        before = {b for b in at_start if _first_nonfinite(rehearsal.value(b)) is not None}
+        before = {b: plan.buffers.name[b] for b in at_start if _first_nonfinite(rehearsal.value(b)) is not None}
         for i in range(count):
             rehearsal.program.run(str(i))
+            moved = _moved(plan, i, before)
             for buffer in filter(on_device.__contains__, plan.instructions.writes[i]):
                 position = _first_nonfinite(rehearsal.value(buffer))
-                if position is not None:
+                if position is not None and moved is not None:
+                    before[buffer] = moved
+                elif position is not None:
                     return _describe(plan, i, buffer, position, float(rehearsal.value(buffer)[position]), before)
         return None
     finally:
@@ -124,12 +128,21 @@ def _first_nonfinite(value: np.ndarray) -> tuple[int, ...] | None:
     return None if finite.all() else tuple(int(k) for k in np.unravel_index(int(np.argmin(finite)), value.shape))
 
 
-def _describe(plan: Plan, i: int, buffer: int, position: tuple[int, ...], value: float, before: set[int]) -> NonFinite:
+def _moved(plan: Plan, i: int, before: Mapping[int, str]) -> str | None:
+    """The name of the value that an instruction only moves, if it held NaN or infinity before the run."""
+    code = plan.instructions
+    if code.kind[i] != Kind.COMPUTE or not get_op(code.op[i]).moves:
+        return None
+    return before.get(code.reads[i][0])
+
+
+def _describe(plan: Plan, i: int, buffer: int, position: tuple[int, ...], value: float,
+              before: Mapping[int, str]) -> NonFinite:
     code, names = plan.instructions, plan.buffers.name
     read = [b for k, b in enumerate(code.reads[i]) if k not in code.unread[i]]
     op = code.op[i] if code.kind[i] == Kind.COMPUTE else Kind(code.kind[i]).name
     return NonFinite(i, op, code.name[i], names[buffer], position, value,
-                     tuple(names[b] for b in read if b in before))
+                     tuple(before[b] for b in read if b in before))
 
 
 # -- values between the ends ---------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ class _Conversion(Op):
     """Base of the conversions, which only move bytes."""
 
     recompute = "cheap"
+    moves = True
 
     def sliced(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
         return Sliced.every(ins, outs)

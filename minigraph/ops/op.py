@@ -111,6 +111,8 @@ class Op:
     pointwise: ClassVar[bool] = False
     """Whether each element of the one output is made of the elements at its place of inputs of its shape and dtype, by
     a `compute` that takes any block of them, and in place over any input: such ops may be joined to a chain."""
+    moves: ClassVar[bool] = False
+    """Whether the output has the values of the one input in another order, and no others."""
     transfer: ClassVar[str | None] = None
     """For framework ops that move a value instead of computing: "out", "home", "release", "in" or "arrive"."""
     has_stages: ClassVar[bool] = False

@@ -268,6 +268,7 @@ class Permutation(Op):
     """Base of ops that reorder axes; a subclass gives `order`."""
 
     recompute = "cheap"
+    moves = True
 
     def order(self, p: Any, rank: int) -> tuple[int, ...]:
         """The input axis of each output axis."""

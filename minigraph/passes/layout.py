@@ -278,6 +278,6 @@ class _Writer:
             source = self.source
             name, params = conversion(wanted, source.shape[entry][1])  # type: ignore[index,arg-type]
             self.converted[place], = self.result.append(
-                get_op(name), params, f"{source.entry_name(entry)}/{name[1:]}", (made,),
+                get_op(name), params, f"{source.entry_name(entry)}/{name.lstrip('_')}", (made,),
                 [(source.shape[entry], source.dtype[entry], wanted)], phase)
         return self.converted[place]
