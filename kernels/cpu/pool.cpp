@@ -9,6 +9,9 @@
 #include "pool.h"
 
 #include <pthread.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 #include <atomic>
 #include <cstdlib>
@@ -31,8 +34,21 @@ void pause() {
 #endif
 }
 
-// Spin until the condition holds or the time is over; whether it holds.
-template <class Condition> bool spin(const Condition &holds) {
+// The core that this thread runs on; the same number for no two threads where that is not to be had.
+int this_core() {
+#if defined(__linux__)
+    return sched_getcpu();
+#else
+    static std::atomic<int> threads{0};
+    static thread_local const int number = threads.fetch_add(1);
+    return number;
+#endif
+}
+
+// Spin until the condition holds or the time is over; whether it holds. Not at all for what a thread would do that was
+// last seen on this core: with other cores taken, that one waits for this one to sleep.
+template <class Condition> bool spin(const std::atomic<int> &other_core, const Condition &holds) {
+    if (other_core.load() == this_core()) return holds();
     const double begin = seconds_now();
     do {
         for (int i = 0; i < 64; i++) {
@@ -51,6 +67,8 @@ struct Pool {
     std::atomic<const void *> context{nullptr};
     std::atomic<int> threads{1};
     std::atomic<int64_t> done{0};
+    // Where the caller published the job, and where another thread took part in one last.
+    std::atomic<int> caller_core{-1}, helper_core{-1};
     // Sleep.
     std::atomic<int> sleepers{0};
     std::atomic<bool> caller_sleeps{false};
@@ -118,7 +136,7 @@ void Pool::serve() {
     uint64_t last = 0;
     const auto called = [&] { return job() != last && number < threads.load(); };
     for (;;) {
-        if (!spin(called)) {
+        if (!spin(caller_core, called)) {
             pthread_mutex_lock(&sleep);
             sleepers.fetch_add(1);
             while (!called()) pthread_cond_wait(&wake, &sleep);
@@ -126,6 +144,7 @@ void Pool::serve() {
             pthread_mutex_unlock(&sleep);
         }
         last = job();
+        helper_core.store(this_core());
         work(last);
     }
 }
@@ -149,6 +168,7 @@ void Pool::run(int64_t tasks, void (*do_task)(const void *, int64_t), const void
     task.store(do_task);
     context.store(with);
     done.store(0);
+    caller_core.store(this_core());
     const uint64_t number = job() + 1;
     ticket.store(number << TASK_BITS | static_cast<uint64_t>(tasks));
     if (sleepers.load() > 0) {
@@ -162,7 +182,7 @@ void Pool::run(int64_t tasks, void (*do_task)(const void *, int64_t), const void
 
 void Pool::wait_for_end(int64_t tasks) {
     const auto ended = [&] { return done.load() == tasks; };
-    if (spin(ended)) return;
+    if (spin(helper_core, ended)) return;
     pthread_mutex_lock(&sleep);
     caller_sleeps.store(true);
     while (!ended()) pthread_cond_wait(&finished, &sleep);
