@@ -76,6 +76,18 @@ def test_what_fits_without_waste_is_never_proved_not_to_fit() -> None:
     assert solved > 30
 
 
+@pytest.mark.parametrize("seed, tiles", [(0, 60), (1, 100), (11, 100)])
+def test_what_a_later_rule_solves_at_once_is_found_before_the_first_rules_spend_all_nodes(seed: int,
+                                                                                          tiles: int) -> None:
+    problem, capacity = tiled(seed, tiles)
+    placer = Placer(problem)
+    first = next(iter(_rules(Instance(placer, capacity))))
+    assert Search(Instance(placer, capacity), first, len(placer) + 1_000).run() is None
+    found, _ = fit_within(placer, capacity, 1_200)
+    assert found is not None
+    validate(problem, Solution(placer.offsets_bytes(found), placer.top(found), "exact"))
+
+
 def test_what_can_only_lie_above_an_undermost_buffer_is_lifted_in_other_sections() -> None:
     """Buffers 0 to 2 fill section 0, in which 1 and 2 cannot lie lowest: so 0 does, at 0, and 3 lies on it."""
     problem = Problem([0, 0, 0, 1], [2, 1, 1, 2], [4, 3, 3, 2], alignment=1)

@@ -13,8 +13,9 @@ the least of those of its buffers. What keeps the search small:
 - where no buffer crosses the border of two sections the sides are solved one after the other, and a failure on one side
   goes back to what both sides have in common;
 - a failed state is remembered: the same buffers with the same or greater least offsets fail too;
-- a search that has spent its nodes begins anew by other rules, with limits in Luby's sequence (Luby, Sinclair and
-  Zuckerman 1993).
+- a search that has spent its nodes begins anew by other rules: each of the best rules has a short attempt first, since
+  on training steps an attempt that succeeds hardly ever turns back, and then all begin again with limits in Luby's
+  sequence (Luby, Sinclair and Zuckerman 1993).
 
 Canonical placement, section floors, decomposition and orders by width, area and total are those of Moffitt's MiniMalloc
 (ASPLOS 2023). Limits count nodes and never time.
@@ -25,6 +26,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -32,9 +34,13 @@ from .instance import PLACED, Instance
 from .placement import Placer
 from .problem import Int64Array
 
-#: Nodes of the shortest attempt, beside the one that each buffer takes anyway; most problems that are solved at all are
-#: solved within them.
+#: Nodes of the shortest attempt in Luby's sequence, beside the one that each buffer takes anyway; most problems that
+#: are solved at all are solved within them.
 SHORTEST_ATTEMPT = 1_000
+#: Nodes of a short attempt, likewise, or the buffers divided by the second where that is more. Measured on a network in
+#: slices with 1018 buffers, 0.5 % above the bound: 9 of 30 rules find a placement within 70 nodes, and with 480 nodes
+#: no other does.
+PROBE, PROBE_PART = 100, 10
 #: States that are remembered for one set of buffers.
 REMEMBERED = 20
 #: Buffers that the search's arrays are made for, of which one has a byte for each pair.
@@ -85,8 +91,8 @@ def fit_within(placer: Placer, capacity: int, nodes: int) -> tuple[list[int] | N
         that there is no such placement.
     """
     instance = Instance(placer, capacity)
-    for attempt, rules in enumerate(_rules(instance)):
-        limit = min(SHORTEST_ATTEMPT * _luby(attempt + 1), nodes)
+    for rules, length in _attempts(instance):
+        limit = min(length, nodes)
         search = Search(instance, rules, instance.count + limit)
         found = search.run()
         if found is not None or search.is_proved:
@@ -113,6 +119,15 @@ def _luby(k: int) -> int:
         if k == (1 << bits) - 1:
             return 1 << (bits - 1)
         k -= (1 << (bits - 1)) - 1
+
+
+def _attempts(instance: Instance) -> Iterator[tuple[Rules, int]]:
+    """Rules and nodes of each attempt: the best rules for a short time each, then all of them for longer."""
+    short = max(PROBE, instance.count // PROBE_PART)
+    for rules in islice(_rules(instance), len(ATTEMPTS)):
+        yield rules, short
+    for attempt, rules in enumerate(_rules(instance)):
+        yield rules, SHORTEST_ATTEMPT * _luby(attempt + 1)
 
 
 def _rules(instance: Instance) -> Iterator[Rules]:
