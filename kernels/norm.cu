@@ -13,9 +13,9 @@
 // grad by the activation's slope as it reads it: relu's is found from data where nothing was added, and others
 // from the output.
 //
-// Memory: data is read twice and written once (grad and data twice each, backward). The elementwise passes
-// come last and read an element before they write it, so their output may lie on any tensor input of equal
-// size. Workspace: moments or sums of the parts, then vectors of a channel. About 8 FLOPs an element.
+// Memory: data is read twice and written once. Backward reads grad, data and what the slope is from twice; where
+// grad times the slope is the gradient of an addend, the first pass stores it and the last one reads it instead.
+// Passes read an element before they write it, so their outputs may lie on any tensor input of equal size. Workspace: moments or sums of the parts, then vectors of a channel. About 8 FLOPs an element.
 #include "channels.h"
 #include "common.h"
 
@@ -181,19 +181,16 @@ extern "C" __global__ void batchnorm_backward_params(const float *parts, const d
   }
 }
 
-// addend_grad, which may be null, receives grad times the slope.
 extern "C" __global__ void batchnorm_backward_data_inplace(const float *grad, const float *data,
                                                            const float *mean, const float *out,
                                                            const float *line, const float *vectors,
-                                                           float *data_grad, float *addend_grad, int act,
-                                                           long long elements, long long channels,
-                                                           long long after) {
+                                                           float *data_grad, int act, long long elements,
+                                                           long long channels, long long after) {
   const float *scale = vectors, *slope = vectors + channels, *shift = slope + channels;
   each_of_channel(elements, channels, after, [&](long long i, int channel, long long) {
     float centred = data[i] - mean[channel];
     float g = sloped(grad[i], out, centred, line, i, channel, channels, act);
     data_grad[i] = g * scale[channel] + (centred * slope[channel] + shift[channel]);
-    if (addend_grad) addend_grad[i] = g;
   });
 }
 

@@ -89,7 +89,12 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one execution of an op does: floating-point operations, bytes read, bytes written."""
+    """What one execution of an op does: floating-point operations, bytes read, bytes written.
+
+    Bytes are those between memory and caches: a tensor counts once for each pass that goes over all of it, and what is
+    read again while it lies in a cache, as a row or a chunk of the batch, counts once. Where devices differ in that, it
+    is what the one with the fewest passes moves.
+    """
 
     flops: float
     read_bytes: int

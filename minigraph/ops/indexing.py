@@ -99,6 +99,7 @@ class Pick(ByIndex):
 
     name = "pick"
     Params = PickParams
+    looks_up = (0,)
 
     def infer_shape(self, p: PickParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
@@ -218,6 +219,7 @@ class Take(ByIndex):
     name = "take"
     Params = TakeParams
     names = ("a", "indices")
+    looks_up = (0,)
 
     def infer_shape(self, p: TakeParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
@@ -313,6 +315,7 @@ class Embedding(ByIndex):
     Params = EmbeddingParams
     names = ("data", "weight")
     ids = (0,)
+    looks_up = (1,)
 
     def infer_shape(self, p: EmbeddingParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:

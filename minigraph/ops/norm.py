@@ -70,8 +70,16 @@ class BatchNormOp(Op):
         completed = [[data if flag else vector for flag in flags] for flags in wide]
         return completed[0], completed[1]
 
+    def read_again(self, p: Any) -> tuple[str, ...]:
+        """Names of the inputs and outputs that a second pass over the batch reads, after one for the statistics."""
+        return ()
+
     def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
         read = sum(t.nbytes for i, t in enumerate(ins) if i not in self.unread(p))
+        again = self.read_again(p)
+        if again:
+            types = dict(zip((*self.inputs(p), *self.outputs(p)), (*ins, *outs), strict=True))
+            read += sum(types[name].nbytes for name in again)
         return Cost(8.0 * ins[0].size, read, sum(t.nbytes for t in outs))
 
 

@@ -54,6 +54,9 @@ class _BatchNormTrain(Normalisation):
     def replay(self, p: NormaliseParams) -> tuple[str, tuple[int, ...]]:
         return "_batchnorm_apply", (1, 2, 3)
 
+    def read_again(self, p: Any) -> tuple[str, ...]:
+        return ("data",)
+
     def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Sequence[Entry | None], wanted: Sequence[bool]) -> Sequence[Entry | None]:
         refuse_statistics_gradient("BatchNorm", grads)
@@ -161,6 +164,12 @@ class _BatchNormBackward(StatisticsOp):
 
     def unread(self, p: NormaliseParams) -> tuple[int, ...]:
         return (2,) if p.fix_gamma else ()
+
+    def read_again(self, p: NormaliseParams) -> tuple[str, ...]:
+        """data and the sloped gradient: as it was stored for the addend, or made once more from what it was made of."""
+        if p.act_type is not None and p.addend:
+            return ("data", "addend_grad")
+        return ("data", "out_grad") if p.act_type is None or sign_from_data(p) else ("data", "out_grad", "out")
 
     def inplace(self, p: NormaliseParams) -> tuple[tuple[int, int], ...]:
         """Over data where that dies: then gradients lie where activations lay, and leave whole gaps behind."""

@@ -113,6 +113,8 @@ class Op:
     a `compute` that takes any block of them, and in place over any input: such ops may be joined to a chain."""
     moves: ClassVar[bool] = False
     """Whether the output has the values of the one input in another order, and no others."""
+    looks_up: ClassVar[tuple[int, ...]] = ()
+    """Inputs of which only what goes into the outputs is read, as of a table whose rows are looked up."""
     transfer: ClassVar[str | None] = None
     """For framework ops that move a value instead of computing: "out", "home", "release", "in" or "arrive"."""
     has_stages: ClassVar[bool] = False
@@ -220,9 +222,10 @@ class Op:
 
     def cost(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Cost:
         """FLOPs and traffic of one execution; the default is one operation an output element."""
-        unread = self.unread(p)
-        read = sum(t.nbytes for i, t in enumerate(ins) if i not in unread)
-        return Cost(float(sum(t.size for t in outs)), read, sum(t.nbytes for t in outs))
+        unread, written = self.unread(p), sum(t.nbytes for t in outs)
+        read = sum(min(t.nbytes, written) if i in self.looks_up else t.nbytes
+                   for i, t in enumerate(ins) if i not in unread)
+        return Cost(float(sum(t.size for t in outs)), read, written)
 
     # -- memory ------------------------------------------------------------------------------------------------
     def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:

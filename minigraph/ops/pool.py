@@ -303,8 +303,8 @@ def _spread_whole(p: PoolingParams, grad: np.ndarray, data: np.ndarray, out: np.
 def _spread_evenly(windows: _Windows, divisor: np.ndarray | int | None, grad: np.ndarray, out: np.ndarray,
                    scratch: np.ndarray) -> None:
     """Write `out` = for each input the sum of grad / divisor over the windows that hold it."""
-    out.fill(0)
     for s in _image_chunks(out):
+        out[s].fill(0)
         share = grad[s]
         if divisor is not None:
             share = np.divide(share, divisor, out=scratch[:len(share)])

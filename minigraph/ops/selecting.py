@@ -252,6 +252,7 @@ class GatherNd(ByIndex):
 
     name = "gather_nd"
     names = ("data", "indices")
+    looks_up = (0,)
 
     def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:

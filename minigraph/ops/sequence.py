@@ -158,6 +158,7 @@ class SequenceLast(SequenceOp):
     """The last element of each sequence, (batch, ...); a length of 0 raises."""
 
     name = "SequenceLast"
+    looks_up = (0,)
 
     def infer_shape(self, p: SequenceParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:

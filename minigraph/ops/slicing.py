@@ -206,6 +206,7 @@ class Slicing(Op):
     """Base of ops that take a part of data; a subclass gives `key`."""
 
     recompute = "cheap"
+    looks_up = (0,)
 
     def key(self, p: Any, rank: int) -> tuple[slice, ...]:
         """The index of the part."""

@@ -15,7 +15,6 @@ Types = Sequence[TensorType]
 Operands = Sequence[Operand]
 Arg = tuple[str, Any]
 NULL = address(0)
-NULL = address(0)
 
 
 def null_or(operand: Operand, held: bool) -> Arg:
@@ -23,9 +22,9 @@ def null_or(operand: Operand, held: bool) -> Arg:
     return address(0 if held else operand.address)
 
 
-def act(p: Any) -> Arg:
-    """The number of the activation."""
-    return int32(ACTIVATIONS[p.act_type])
+def act(act_type: str | None) -> Arg:
+    """The number of an activation, or of none."""
+    return int32(ACTIVATIONS[act_type])
 
 
 def addend(p: Any, ins: Operands, place: int) -> Arg:

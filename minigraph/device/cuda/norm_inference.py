@@ -6,9 +6,9 @@ from typing import Any
 
 from ...base import Algorithm
 from .channels import partition
-from .launch import BLOCK, KernelOp, Launch, Operand, address, flat_grid, float32, int32, int64, kernels_for, pointer
+from .launch import BLOCK, KernelOp, Launch, Operand, address, flat_grid, float32, int64, kernels_for, pointer
 from .norm import NULL, Operands, Types, act, addend, null_or, per_channel, per_element, per_part
-from .operands import ACTIVATIONS, require_float32
+from .operands import require_float32
 
 
 def _scale(p: Any, gamma: Operand, var: Operand, work: int) -> list[Launch]:
@@ -28,7 +28,7 @@ class BatchNormInferenceKernels(KernelOp):
         require_float32("_batchnorm_inference", (*ins, *outs))
         data, gamma, beta, mean, var, *_ = ins
         args = (pointer(data), pointer(mean), address(work), pointer(beta), addend(p, ins, 5), pointer(outs[0]),
-                act(p))
+                act(p.act_type))
         return [*_scale(p, gamma, var, work), *per_element("batchnorm_normalise_inplace", args, p.axis, data)]
 
 
@@ -74,7 +74,7 @@ class BatchNormInferenceBackwardParamsKernels(KernelOp):
         grad, data, mean, var = ins
         c = partition(p.axis, grad.shape)
         terms = (pointer(grad), null_or(data, p.fix_gamma), null_or(mean, p.fix_gamma), NULL, NULL,
-                 address(work), NULL, int32(ACTIVATIONS[None]))
+                 address(work), NULL, act(None))
         params = (address(work), null_or(var, p.fix_gamma), pointer(outs[0]), pointer(outs[1]), float32(p.eps),
                   c.argument())
         return [*per_part("batchnorm_backward_partials_inplace", terms, c),

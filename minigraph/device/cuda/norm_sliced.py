@@ -95,7 +95,7 @@ class BatchNormBackwardSumsKernels(_Gradient):
                 float64(1), c.argument())
         sloped = address(outs[1].address if len(outs) > 1 else 0)
         return [*before,
-                *per_part("batchnorm_backward_partials_inplace", (*terms, address(work), sloped, act(p)), c),
+                *per_part("batchnorm_backward_partials_inplace", (*terms, address(work), sloped, act(p.act_type)), c),
                 *per_channel("batchnorm_backward_params", join, c.channels)]
 
 
@@ -114,6 +114,6 @@ class BatchNormBackwardDataKernels(_Gradient):
         terms, before = self.terms(p, ins, saved, work + 12 * c.channels)
         params = (NULL, pointer(sums), NULL, null_or(gamma, p.fix_gamma), pointer(var), NULL, NULL, address(work),
                   float32(p.eps), float64(p.count), c.argument())
-        made = (address(work), pointer(outs[0]), NULL, act(p))
+        made = (address(work), pointer(outs[0]), act(p.act_type))
         return [*before, *per_channel("batchnorm_backward_params", params, c.channels),
                 *per_element("batchnorm_backward_data_inplace", (*terms, *made), p.axis, data)]

@@ -37,7 +37,7 @@ class BatchNormTrainKernels(KernelOp):
                       pointer(mean), pointer(var), pointer(rest), address(scale), float32(p.eps), float64(c.count),
                       c.argument())
         normalise = (pointer(data), pointer(mean), address(scale), address(shift), addend(p, ins, 3), pointer(out),
-                     act(p))
+                     act(p.act_type))
         return [*per_part("batchnorm_train_moments", (pointer(data), address(work)), c),
                 *per_channel("batchnorm_train_statistics", statistics, c.channels),
                 *per_element("batchnorm_normalise_inplace", normalise, p.axis, data)]
@@ -62,7 +62,7 @@ class BatchNormApplyKernels(KernelOp):
         data, gamma, beta, *_ = ins
         mean, var, rest = ins[-3:]
         args = (pointer(data), pointer(mean), address(work), address(work + 4 * var.size), addend(p, ins, 3),
-                pointer(outs[0]), act(p))
+                pointer(outs[0]), act(p.act_type))
         return [*make_line(p, gamma, beta, var, rest, work),
                 *per_element("batchnorm_normalise_inplace", args, p.axis, data)]
 
@@ -70,7 +70,8 @@ class BatchNormApplyKernels(KernelOp):
 @kernels_for("_batchnorm_backward")
 class BatchNormBackwardKernels(KernelOp):
     """Sums of the parts, gradients of gamma and beta, and the data gradient; where the activation's slope is found
-    from data, the scale and shift of the output before."""
+    from data, the scale and shift of the output before. Where the sloped gradient is that of an addend, the first pass
+    stores it and the last one reads it."""
 
     def algorithm(self, p: Any, ins: Types, outs: Types) -> Algorithm:
         c = partition(p.axis, ins[0].shape)
@@ -84,10 +85,13 @@ class BatchNormBackwardKernels(KernelOp):
         vectors = address(line + 8 * c.channels)
         params = (address(work), NULL, NULL, null_or(gamma, p.fix_gamma), pointer(var), pointer(outs[1]),
                   pointer(outs[2]), vectors, float32(p.eps), float64(c.count), c.argument())
-        terms = (pointer(grad), pointer(data), pointer(mean), address(saved[0].address if len(saved) == 1 else 0),
-                 address(line))
-        made = (pointer(outs[0]), address(outs[3].address if len(outs) == 4 else 0), act(p))
+        centred, sloped = (pointer(data), pointer(mean)), [pointer(out) for out in outs[3:]]
+        out = address(saved[0].address if len(saved) == 1 else 0)
+        first = (pointer(grad), *centred, out, address(line))
+        second, act_again = (first, act(p.act_type)) if not sloped else ((*sloped, *centred, NULL, NULL), act(None))
         return [*(make_line(p, gamma, saved[0], var, saved[1], line) if len(saved) == 2 else ()),
-                *per_part("batchnorm_backward_partials_inplace", (*terms, address(work), NULL, act(p)), c),
+                *per_part("batchnorm_backward_partials_inplace",
+                          (*first, address(work), *(sloped or [NULL]), act(p.act_type)), c),
                 *per_channel("batchnorm_backward_params", params, c.channels),
-                *per_element("batchnorm_backward_data_inplace", (*terms, vectors, *made), p.axis, data)]
+                *per_element("batchnorm_backward_data_inplace", (*second, vectors, pointer(outs[0]), act_again),
+                             p.axis, data)]
