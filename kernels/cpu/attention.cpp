@@ -2,13 +2,15 @@
 //
 // Contract: the query's gradient may lie on the output's gradient, the queries or the output; nothing else on anything.
 // The scores of a tile, and their slopes, lie in the thread's scratch: 2 * TILE_ROWS * keys floats at most fit there.
-// Keys that no query of a tile may see are not multiplied. An element's bits depend on its image and head alone.
+// Keys that no query of a tile may see, by their places or by an image's length, are not multiplied; a mask hides others.
+// A length that is no number of keys hides them all, and is noted. An element's bits depend on its image and head alone.
 // Forward: 2 (depth + width) FLOPs for each pair of a query and a key, backward 2 (3 depth + 2 width).
 #include "functions.h"
 #include "gemm.h"
 #include "kernel.h"
 #include "lanes.h"
 #include "pool.h"
+#include "refusal.h"
 
 namespace {
 
@@ -20,19 +22,42 @@ struct Sizes {
     float scale;
 };
 
+// What hides keys besides their places; either pointer may be null.
+struct Hidden {
+    const float *mask;     // 0 where a query may not see a key
+    const float *lengths;  // of each image: how many keys it has
+    Refusal *refusal;
+    int64_t steps[3];      // of the mask, in elements, from an image, a head and a query to the next
+
+    // How many keys an image has, of `keys` at most.
+    int64_t length(int64_t image, int64_t keys) const {
+        if (!lengths) return keys;
+        return is_place(lengths[image], keys + 1) ? static_cast<int64_t>(lengths[image]) : 0;
+    }
+    void check(int64_t images, int64_t keys) const {
+        if (lengths) refuse_others(lengths, images, keys + 1, nullptr, refusal);
+    }
+};
+
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // A tile's rows of one image and head; the last row sees the first `keys` keys. Rows of scores are `stride` apart.
 struct Tile {
     const Sizes &s;
-    int64_t image, head, first, rows, keys, stride;
+    const Hidden &hidden;
+    int64_t image, head, first, rows, length, keys, stride;
 
-    Tile(const Sizes &sizes, int64_t image_head, int64_t tile, int64_t tile_rows)
-        : s(sizes), image(image_head / sizes.heads), head(image_head % sizes.heads), first(tile * tile_rows),
-          rows(smaller(tile_rows, sizes.queries - first)),
-          keys(sizes.causal ? smaller(first + rows, sizes.keys) : sizes.keys), stride((keys + LANES - 1) / LANES * LANES) {}
+    Tile(const Sizes &sizes, const Hidden &hides, int64_t image_head, int64_t tile, int64_t tile_rows)
+        : s(sizes), hidden(hides), image(image_head / sizes.heads), head(image_head % sizes.heads),
+          first(tile * tile_rows), rows(smaller(tile_rows, sizes.queries - first)), length(hides.length(image, sizes.keys)),
+          keys(sizes.causal ? smaller(first + rows, length) : length), stride((keys + LANES - 1) / LANES * LANES) {}
 
-    int64_t seen(int64_t row) const { return s.causal ? smaller(first + row + 1, s.keys) : s.keys; }
+    int64_t seen(int64_t row) const { return s.causal ? smaller(first + row + 1, length) : length; }
+    // A row's mask, or null
+    const float *mask(int64_t row) const {
+        const int64_t *steps = hidden.steps;
+        return hidden.mask ? hidden.mask + image * steps[0] + head * steps[1] + (first + row) * steps[2] : nullptr;
+    }
     // Where row `row` of this image and head lies in a tensor (batch, length, heads * features), and the matrix from there
     int64_t place(int64_t row, int64_t length, int64_t features) const {
         return ((image * length + row) * s.heads + head) * features;
@@ -74,30 +99,46 @@ void fill(float *row, int64_t first, int64_t end, float value) {
     for (int64_t j = first; j < end; j++) row[j] = value;
 }
 
+Vec where_seen(const Vec &mask, const Vec &score) {
+    return each(mask, score, [](Native m, Native x) { return m == 0.0f ? Native{} - __builtin_inff() : x; });
+}
+
 // Call body(j) for each vector with keys that a row sees.
 template <class Body> INLINE void each_seen(int64_t seen, const Body &body) {
     for (int64_t j = 0; j < seen; j += LANES) body(j);
+}
+
+// A row's scores times the scale; -infinity where the query may not see the key.
+void scale_row(const Tile &t, int64_t row, float *scores) {
+    const int64_t seen = t.seen(row);
+    const float *mask = t.mask(row);
+    const Vec scale = Vec::of(t.s.scale);
+    each_vector(seen, [&](auto access, int64_t j) {
+        const Vec scaled = access.load(scores + j) * scale;
+        access.store(scores + j, mask ? where_seen(access.load(mask + j), scaled) : scaled);
+    });
+    fill(scores, seen, t.stride, -__builtin_inff());
 }
 
 // -- forward ---------------------------------------------------------------------------------------------------------
 struct ForwardArgs {
     const float *query, *key, *value;
     float *out, *lse;
+    Hidden hidden;
     Sizes s;
 };
 
 // A row's scores become the exponentials of what they are less than the largest, which is returned; `sum` is theirs.
 float exponentials(const Tile &t, int64_t row, float *scores, float &sum) {
     const int64_t seen = t.seen(row);
-    fill(scores, seen, t.stride, -__builtin_inff());
+    scale_row(t, row, scores);
     Vec largest = Vec::of(NOTHING), sums = Vec::zero();
-    const Vec scale = Vec::of(t.s.scale);
     each_seen(seen, [&](int64_t j) {
-        largest = each(largest, Vec::load(scores + j) * scale, [](Native a, Native b) { return b <= a ? a : b; });
+        largest = each(largest, Vec::load(scores + j), [](Native a, Native b) { return b <= a ? a : b; });
     });
     const float top = largest_of(largest);
     each_seen(seen, [&](int64_t j) {
-        const Vec shifted = Vec::load(scores + j) * scale - Vec::of(top);
+        const Vec shifted = Vec::load(scores + j) - Vec::of(top);
         const Vec found = each(shifted, [](Native x) { return exp(x); });
         found.store(scores + j);
         sums += found;
@@ -109,13 +150,15 @@ float exponentials(const Tile &t, int64_t row, float *scores, float &sum) {
 
 void scaled_dot_product_attention_forward(const ForwardArgs &a) {
     const Sizes &s = a.s;
+    a.hidden.check(s.batch, s.keys);
     const int64_t most = tile_rows(s, 1), tiles = (s.queries + most - 1) / most;
     parallel(s.batch * s.heads * tiles, [&](int64_t task) {
-        const Tile t(s, task / tiles, task % tiles, most);
+        const Tile t(s, a.hidden, task / tiles, task % tiles, most);
         float *scores = thread_scratch(), sums[TILE_ROWS], *lse = a.lse + (task / tiles) * s.queries + t.first;
         multiply_pairs(t, t.query_rows(a.query, s.depth), t.key_rows(a.key, s.depth), s.depth, scores);
         for (int64_t i = 0; i < t.rows; i++) {
             const float top = exponentials(t, i, scores + i * t.stride, sums[i]);
+            sums[i] = sums[i] < 1.0f ? 1.0f : sums[i];  // only that of a row that sees nothing is less
             lse[i] = top + __builtin_logf(sums[i]);
         }
         float *out = a.out + t.place(t.first, s.queries, s.width);
@@ -136,6 +179,7 @@ void scaled_dot_product_attention_forward(const ForwardArgs &a) {
 struct BackwardArgs {
     const float *grad, *query, *key, *value, *out, *lse;
     float *query_grad, *key_grad, *value_grad;
+    Hidden hidden;
     Sizes s;
 };
 
@@ -143,10 +187,10 @@ struct BackwardArgs {
 void slope_of_row(const Tile &t, int64_t row, float lse, float mean, float *scores, float *slopes) {
     const Vec scale = Vec::of(t.s.scale);
     const int64_t seen = t.seen(row);
-    fill(scores, seen, t.stride, -__builtin_inff());
+    scale_row(t, row, scores);
     fill(slopes, seen, t.stride, 0.0f);
     each_seen(seen, [&](int64_t j) {
-        const Vec shifted = Vec::load(scores + j) * scale - Vec::of(lse);
+        const Vec shifted = Vec::load(scores + j) - Vec::of(lse);
         const Vec chance = each(shifted, [](Native x) { return exp(x); });
         chance.store(scores + j);
         ((Vec::load(slopes + j) - Vec::of(mean)) * chance * scale).store(slopes + j);
@@ -174,13 +218,14 @@ void zero_keys(const Tile &t, int64_t features, float *out) {
 
 void scaled_dot_product_attention_backward(const BackwardArgs &a) {
     const Sizes &s = a.s;
+    a.hidden.check(s.batch, s.keys);
     const int64_t most = tile_rows(s, 2), tiles = (s.queries + most - 1) / most;
     parallel(s.batch * s.heads, [&](int64_t task) {
         float *scores = thread_scratch(), *slopes = scores + SCRATCH_FLOATS / 2;
-        zero_keys(Tile(s, task, 0, most), s.depth, a.key_grad);
-        zero_keys(Tile(s, task, 0, most), s.width, a.value_grad);
+        zero_keys(Tile(s, a.hidden, task, 0, most), s.depth, a.key_grad);
+        zero_keys(Tile(s, a.hidden, task, 0, most), s.width, a.value_grad);
         for (int64_t tile = 0; tile < tiles; tile++) {
-            const Tile t(s, task, tile, most);
+            const Tile t(s, a.hidden, task, tile, most);
             const Matrix query = t.query_rows(a.query, s.depth), key = t.key_rows(a.key, s.depth);
             const Matrix grad = t.query_rows(a.grad, s.width), out = t.query_rows(a.out, s.width);
             multiply_pairs(t, query, key, s.depth, scores);
