@@ -86,7 +86,7 @@ class _Fuser:
         if found is not None and not self._may_be(member.op.name, *found):
             found = None
         others = [e for k, e in enumerate(graph.inputs[i]) if k != position]
-        if found is None or not self._may_wait(j, entry, others) or not self._keeps_sums(j, i, others):
+        if found is None or not self._may_wait(j, i, entry, others) or not self._keeps_sums(j, i, others):
             return False
         out = graph.first[i]
         self.members[j] = Member(get_op(found[0]), found[1], f"{member.name}+{graph.name[i]}",
@@ -105,15 +105,15 @@ class _Fuser:
     def _read_only_by(self, entry: Entry, i: int) -> bool:
         return self.readers[entry] == [i] and self.graph.inputs[i].count(entry) == 1 and entry not in self.kept
 
-    def _may_wait(self, j: int, entry: Entry, others: Sequence[Entry]) -> bool:
-        """Whether member j can run when the others are there without more bytes being live until then: they are there
-        already, or what dies at j is no more than its output."""
+    def _may_wait(self, j: int, i: int, entry: Entry, others: Sequence[Entry]) -> bool:
+        """Whether member j can run when the others are there, at node i, without more bytes being live until then: they
+        are there already, or what nobody else reads so late is no more than its output."""
         if all(self.maker[e] < j for e in others):
             return True
         member = self.members[j]
         assert member is not None
-        dying = {e for e in member.inputs if self._dies_at(e, j)}
-        return sum(self._bytes(e) for e in dying) <= self._bytes(entry)
+        waiting = {e for e in member.inputs if self._dies_before(e, i)}
+        return sum(self._bytes(e) for e in waiting) <= self._bytes(entry)
 
     def _keeps_sums(self, j: int, i: int, others: Sequence[Entry]) -> bool:
         """Whether gradients are added up in the order that they would have without fusion. Readers add in the reverse
@@ -130,9 +130,10 @@ class _Fuser:
         unread = op.unread(self.graph.params[node])
         return any(e == entry and k not in unread for k, e in enumerate(self.graph.inputs[node]))
 
-    def _dies_at(self, entry: Entry, j: int) -> bool:
+    def _dies_before(self, entry: Entry, i: int) -> bool:
+        """Whether a value that a node makes has its last reader before node i."""
         graph = self.graph
-        return graph.op[graph.node_of[entry]] is not None and self.readers[entry][-1] <= self.last[j]
+        return graph.op[graph.node_of[entry]] is not None and entry not in self.kept and self.readers[entry][-1] < i
 
     def _bytes(self, entry: Entry) -> int:
         return self.graph.type_of(entry).nbytes

@@ -136,6 +136,20 @@ def test_gradients_of_a_weight_that_is_used_at_every_step_are_added_where_they_a
     assert "_accumulate" not in ops(found)
 
 
+def test_the_gradient_of_a_tied_weight_does_not_keep_what_it_reads_until_the_other_one_is_there():
+    """An embedding that is read again as the output's weight: its gradient there is made where the wide one dies."""
+    words, weight = 400, var("embedding")
+    hidden = mx.sym.Embedding(var("data"), weight, input_dim=words, output_dim=4, name="embed")
+    for k in range(3):
+        hidden = mx.sym.FullyConnected(hidden, num_hidden=4, flatten=False, name=f"fc{k}")
+    logits = mx.sym.FullyConnected(hidden, weight, num_hidden=words, flatten=False, no_bias=True, name="tied")
+    apart, fused = (compiled(loss(mx.sym.tanh(logits)), shapes={"data": (8, 5)}, fuse=f) for f in (False, True))
+    code = fused.plan.instructions
+    assert not any(code.params[i].addend for i in range(len(fused.plan))
+                   if code.op[i] == "_fully_connected_backward_weight")
+    assert fused.transient_bytes <= apart.transient_bytes
+
+
 def test_fusion_can_be_switched_off():
     symbol = loss(relu(norm(conv(var("data"), "c"), "bn")))
     assert "Activation" in ops(compiled(symbol, fuse=False))
