@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import PLAIN, Entry, PartialShape, TensorType
+from ..base import PLAIN, Entry, PartialShape, TensorType, align
 from ..ops.op import Op
 
 FORWARD, BACKWARD, UPDATE = 0, 1, 2
@@ -101,6 +101,13 @@ class Graph:
     def described(self, entry: Entry) -> tuple[PartialShape, np.dtype | None, str]:
         """What `append` takes of an output like this entry."""
         return self.shape[entry], self.dtype[entry], self.layout[entry]
+
+    def aligned_bytes(self) -> list[int]:
+        """The bytes of each entry, rounded up to the alignment; inference must be complete. Equal types are counted
+        once, for a deep graph has hundreds of thousands of entries and few types."""
+        types = list(zip(self.shape, self.dtype, self.layout, strict=True))
+        known = {key: align(TensorType(*key).nbytes) for key in set(types)}  # type: ignore[arg-type]
+        return [known[key] for key in types]
 
     def entry_name(self, entry: Entry) -> str:
         """MXNet's name of a value: the variable's own name, else `<node>_<output>`."""

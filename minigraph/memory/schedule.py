@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..base import Entry
 from ..graph.graph import Graph
 
-RUN, DROP, OUT, IN = "run", "drop", "out", "in"
+RUN, DROP, OUT, IN = KINDS = "run", "drop", "out", "in"
+_NUMBER = {kind: number for number, kind in enumerate(KINDS)}
 
 
 @dataclass(frozen=True)
@@ -31,10 +38,26 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.steps)
 
+    @cached_property
+    def columns(self) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+        """The kind of each step, as its position in KINDS, and its node or entry; not to be written to."""
+        flat: list[Any] = list(chain.from_iterable(self.steps))
+        kinds = np.fromiter(map(_NUMBER.__getitem__, flat[::2]), np.int8, len(self.steps))
+        return kinds, np.array(flat[1::2], np.int64)
+
+    def at(self, kind: str) -> NDArray[np.int64]:
+        """The positions of the steps of a kind."""
+        return np.flatnonzero(self.columns[0] == _NUMBER[kind])
+
+    def operands(self, kind: str) -> NDArray[np.int64]:
+        """The nodes or entries of the steps of a kind, in order."""
+        kinds, operands = self.columns
+        return operands[kinds == _NUMBER[kind]]
+
     @property
     def order(self) -> tuple[int, ...]:
         """The nodes in the order in which they run, with repetitions."""
-        return tuple(operand for kind, operand in self.steps if kind == RUN)
+        return tuple(self.operands(RUN).tolist())
 
 
 def from_order(order: Sequence[int]) -> Schedule:

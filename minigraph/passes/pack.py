@@ -90,7 +90,8 @@ def _side_by_side(lives: Lives, workspace_bytes: int) -> Solution:
 def naive_bytes(graph: Graph, algorithms: Sequence[Algorithm | None]) -> int:
     """Transient bytes if every tensor had bytes of its own: all values but views, changed states and what lies in the
     persistent arena, and the largest workspace once."""
-    total = sum(align(graph.type_of(e).nbytes) for e in _own_values(graph))
+    size_bytes = graph.aligned_bytes()
+    total = sum(size_bytes[e] for e in _own_values(graph))
     return total + align(max((a.workspace_bytes for a in algorithms if a is not None), default=0))
 
 

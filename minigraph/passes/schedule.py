@@ -87,8 +87,8 @@ def make_problem(state: Compilation) -> Problem:
     order = running(graph)
     state.backward_start = backward_start(graph)
     profile = None if state.request.profile is None else Profile.load(state.request.profile)
-    size_bytes = [align(graph.type_of(e).nbytes) for e in range(graph.num_entries)]
-    held = [align(graph.type_of(e).nbytes) for e in range(graph.num_entries)]
+    size_bytes = graph.aligned_bytes()
+    held = list(size_bytes)
     variables = [graph.first[i] for i in graph.variables() if graph.variable_class[i] in PERSISTENT_CLASSES]
     for entry in variables:
         held[entry] = 0
@@ -96,10 +96,10 @@ def make_problem(state: Compilation) -> Problem:
     choices = Choices(graph, state.request.algorithms)
     seconds = node_seconds(graph, order, choices, get_machine(state.request.machine), profile)
     runs = [op is not None and op.transfer is None and not op.view(graph.params[i]) for i, op in enumerate(graph.op)]
-    state.naive_bytes = naive_bytes(graph, [choices.of(i)[0] if run else None for i, run in enumerate(runs)])
+    ways = [choices.of(i) if run else () for i, run in enumerate(runs)]
+    state.naive_bytes = naive_bytes(graph, [found[0] if found else None for found in ways])
     bounded = state.request.budget_bytes is not None
-    scratch = [0 if not run else choices.least_bytes(i) if bounded else choices.of(i)[0].workspace_bytes
-               for i, run in enumerate(runs)]
+    scratch = [min((a.workspace_bytes for a in (found if bounded else found[:1])), default=0) for found in ways]
     machine = get_machine(state.request.machine)
     counter = QuickCount(graph, order, held, size_bytes, scratch, seconds, machine, state.request.swap_space,
                          _replays(graph, order, choices, bounded, machine, profile))

@@ -45,8 +45,11 @@ class Choices:
         """The algorithms of one node."""
         graph, op = self.graph, self.graph.op[node]
         assert op is not None
-        return self.of_op(op, graph.params[node], [graph.type_of(e) for e in graph.inputs[node]],
-                          [graph.type_of(e) for e in graph.entries(node)])
+        ins, outs, described = graph.inputs[node], graph.entries(node), graph.described
+        found = self.known.get((op.name, graph.params[node], *map(described, ins), *map(described, outs)))
+        if found is None:
+            found = self.of_op(op, graph.params[node], [*map(graph.type_of, ins)], [*map(graph.type_of, outs)])
+        return found
 
     def of_op(self, op: Op, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType],
               ) -> tuple[Algorithm, ...]:
@@ -57,10 +60,6 @@ class Choices:
             offered = self.choices(op, params, ins, outs)
             found = self.known[key] = tuple(a for a in offered if a.numeric_class == offered[0].numeric_class)
         return found
-
-    def least_bytes(self, node: int) -> int:
-        """The smallest workspace of a node's algorithms."""
-        return min(algorithm.workspace_bytes for algorithm in self.of(node))
 
 
 def _own_algorithms(op: Op, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType],

@@ -12,10 +12,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+import numpy as np
+
 from ...base import Entry
 from ...ops.op import only_moves
 from ..schedule import DROP, IN, OUT, RUN, Schedule
 from .problem import Candidate, Problem, front, judge
+from .swapping import border_seconds
 
 SHARES = (0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 """Shares of the bytes of all variables that are tried away from the device."""
@@ -60,12 +63,14 @@ class Homes:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.touches = _touches(problem)
+        self.is_touching = np.zeros(len(problem.graph), bool)
+        self.is_touching[list(self.touches)] = True
 
     def schedule(self, base: Schedule, away: Collection[Entry], form: Form) -> Schedule:
         """The schedule with the variables at home outside the device, brought in for each stay."""
         variables = frozenset(away)
         stays = self.stays(base, variables, form.hold)
-        starts = _start_seconds(self.problem, base)
+        starts = border_seconds(self.problem, base)
         before: list[tuple[int, int, int, str, Entry]] = []
         releases = self._releases(base, stays, starts, form.eager)
         for number, (stay, release) in enumerate(zip(stays, releases, strict=True)):
@@ -79,11 +84,10 @@ class Homes:
         """The stays of variables, in the order of their first steps."""
         current: dict[Entry, Stay] = {}
         result: list[Stay] = []
-        touches = self.touches
-        for k, (kind, node) in enumerate(base.steps):
-            if kind != RUN or node not in touches:
-                continue
-            for variable, read, changed in touches[node]:
+        steps, nodes = base.at(RUN), base.operands(RUN)
+        touching = self.is_touching[nodes]
+        for k, node in zip(steps[touching].tolist(), nodes[touching].tolist(), strict=True):
+            for variable, read, changed in self.touches[node]:
                 if variable not in variables:
                     continue
                 stay = current.get(variable)
@@ -102,7 +106,7 @@ class Homes:
         if eager:
             return releases
         leaving = [(stay.changed, number) for number, stay in enumerate(stays) if stay.changed >= 0]
-        leaving += [(k, -1) for k, (kind, _) in enumerate(base.steps) if kind == OUT]
+        leaving += [(k, -1) for k in base.at(OUT).tolist()]
         clock = 0.0
         for k, number in sorted(leaving):
             entry = stays[number].variable if number >= 0 else base.steps[k][1]
@@ -120,7 +124,7 @@ class Homes:
             earliest[number] = ended.get(stay.variable, 0)
             ended[stay.variable] = releases[number]
         arriving = [(stay.first, number) for number, stay in enumerate(stays) if stay.arrives]
-        arriving += [(k, -1) for k, (kind, _) in enumerate(base.steps) if kind == IN]
+        arriving += [(k, -1) for k in base.at(IN).tolist()]
         next_in = float("inf")
         for k, number in sorted(arriving, reverse=True):
             entry = stays[number].variable if number >= 0 else base.steps[k][1]
@@ -226,15 +230,6 @@ def _touches(problem: Problem) -> dict[int, list[tuple[Entry, bool, bool]]]:
         if touched:
             result[i] = touched
     return result
-
-
-def _start_seconds(problem: Problem, schedule: Schedule) -> list[float]:
-    """When each step would begin, and the last one end, if nothing waited for a copy."""
-    clock, starts = 0.0, [0.0]
-    for kind, operand in schedule.steps:
-        clock += problem.seconds[operand] if kind == RUN else 0.0
-        starts.append(clock)
-    return starts
 
 
 def _merged(steps: Sequence[tuple[str, int]],

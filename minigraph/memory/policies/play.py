@@ -41,6 +41,8 @@ class Play:
         self.size, self.seconds, self.reads = self.problem.size_bytes, self.problem.seconds, self.problem.reads
         self.dear, self.by_copy = dear, by_copy
         self.uses = self._uses()
+        self.next_use: dict[Entry, int] = {}
+        """The use of each value that was found to come next; one that has passed says nothing."""
         self.steps: list[tuple[str, int]] = []
         self.clock = self.link_out = self.link_in = 0.0
         self.t = 0
@@ -78,9 +80,12 @@ class Play:
 
     def _next(self, entry: Entry) -> int:
         """The step at hand or a later one that reads a value, directly or for others."""
-        uses = self.uses[entry]
-        k = bisect_right(uses, self.t - 1)
-        return uses[k] if k < len(uses) else NEVER
+        known = self.next_use.get(entry, -1)
+        if known < self.t:
+            uses = self.uses[entry]
+            k = bisect_right(uses, self.t - 1)
+            known = self.next_use[entry] = uses[k] if k < len(uses) else NEVER
+        return known
 
     def _until(self, step: int) -> float:
         """Seconds of computation until a step begins."""
@@ -137,9 +142,17 @@ class Play:
     def _by_loss(self, locked: Collection[Entry]) -> list[tuple[float, Entry]]:
         """Values that may leave, those first that cost least to get back for their bytes and the time until then.
         Nothing is computed again before backward, so what is cheap stays for its readers in forward."""
-        return sorted((self._loss(e) / self.size[e] / (self._until(self._next(e)) + 1e-9), e) for e in self.here
-                      if e not in locked and self.arrives.get(e, 0.0) <= self.clock
-                      and (e in self.dear or self._next(e) >= self.problem.backward_start))
+        starts, size, dear, start = self.ground.starts, self.size, self.dear, self.problem.backward_start
+        now, end, found = starts[self.t], len(starts) - 1, []
+        for entry in self.here:
+            if entry in locked or self.arrives.get(entry, 0.0) > self.clock:
+                continue
+            use = self._next(entry)
+            if use >= start or entry in dear:
+                until = (starts[use] if use < end else starts[end]) - now
+                found.append((self._loss(entry) / size[entry] / (until + 1e-9), entry))
+        found.sort()
+        return found
 
     def _loss(self, entry: Entry) -> float:
         """Seconds to get a value back if it leaves now, and to wait until it has left."""

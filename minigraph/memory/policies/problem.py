@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...base import Entry
 from ...graph.graph import Graph
 from ..machine import Machine
-from ..schedule import Facts, Schedule, read_roots, root_of
+from ..schedule import RUN, Facts, Schedule, read_roots, root_of
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ never rises with the budget, and memory never with its falling."""
 
 def repeats_alike(problem: Problem, schedule: Schedule) -> bool:
     """Whether no node runs again after something that it reads was changed."""
-    order = np.asarray(schedule.order)
+    order = schedule.operands(RUN)
     last, runs = np.zeros(len(problem.graph), np.int64), np.bincount(order, minlength=len(problem.graph))
     last[order] = np.arange(len(order))
     changers, readers = problem.changed_for.T

@@ -17,13 +17,12 @@ from ...base import Entry, align
 from ...graph.graph import FORWARD, Graph
 from ...ops.op import Op, only_moves
 from ..machine import Machine
-from ..schedule import DROP, IN, OUT, RUN, Schedule, root_of
+from ..schedule import DROP, IN, KINDS, OUT, RUN, Schedule, root_of
 from .problem import Evaluation
 from .versions import END, Ints, Lists, Versions, follows, repeated
 
-Steps = Sequence[tuple[str, int]]
-KINDS = {RUN: 0, DROP: 1, OUT: 2, IN: 3}
-_READ, _RUN, _DROP, _OUT, _IN = range(-1, 4)
+_RUN, _DROP, _OUT, _IN = map(KINDS.index, (RUN, DROP, OUT, IN))
+_READ = -1
 """A read is an event of the time count alone: the first one of what was copied back; of one step it comes first."""
 
 
@@ -70,7 +69,7 @@ class _Table:
 class _Trace(NamedTuple):
     """A schedule as arrays: kind and operand of each step, and who meets which version of a value."""
 
-    kinds: Ints
+    kinds: NDArray[np.int8]
     operands: Ints
     runs: Ints
     """The steps that run nodes, and the nodes in `nodes`."""
@@ -116,26 +115,25 @@ class QuickCount:
 
     def evaluate(self, schedule: Schedule) -> Evaluation:
         """Peak transient bytes, modelled seconds with the stalls for copies, and peak host bytes but for homes."""
-        kinds, operands = self._resolved(schedule.steps)
+        kinds, operands = self._resolved(schedule)
         if not schedule.away and not (kinds >= _OUT).any():
             operands = operands[kinds == _RUN]
-            trace = self._trace(np.zeros(len(operands), np.int64), operands, schedule.away)
+            trace = self._trace(np.zeros(len(operands), np.int8), operands, schedule.away)
             return Evaluation(self._peak(trace), sum(self.table.seconds[operands].tolist()))
         trace = self._trace(kinds, operands, schedule.away)
         return Evaluation(self._peak(trace), self._seconds(trace), self._host_bytes(trace, schedule.away))
 
     def live_bytes(self, schedule: Schedule) -> NDArray[np.int64]:
         """Live transient bytes at each step, with its workspace."""
-        return self._live_bytes(self._trace(*self._resolved(schedule.steps), schedule.away))
+        return self._live_bytes(self._trace(*self._resolved(schedule), schedule.away))
 
     def _peak(self, trace: _Trace) -> int:
         return int(self._live_bytes(trace).max(initial=0))
 
-    def _resolved(self, steps: Steps) -> tuple[Ints, Ints]:
+    def _resolved(self, schedule: Schedule) -> tuple[NDArray[np.int8], Ints]:
         """Kinds and operands, with replays in the place of nodes that run again, where what they need is kept."""
-        names, which = zip(*steps, strict=True) if steps else ((), ())
-        kinds = np.fromiter(map(KINDS.__getitem__, names), np.int64, len(steps))
-        operands = np.array(which, np.int64)
+        kinds, operands = schedule.columns
+        operands = operands.copy()
         if self.replays and self.kept[operands[(kinds == _DROP) | (kinds == _OUT)]].any():
             self._replay_kept(kinds, operands)
         elif self.replays:
@@ -145,7 +143,7 @@ class QuickCount:
             operands[again] = self.replaying[operands[again]]
         return kinds, operands
 
-    def _replay_kept(self, kinds: Ints, operands: Ints) -> None:
+    def _replay_kept(self, kinds: NDArray[np.int8], operands: Ints) -> None:
         """The same where some of what replays need is dropped or swapped out, step by step."""
         ran: set[int] = set()
         dropped: set[Entry] = set()
@@ -163,7 +161,7 @@ class QuickCount:
             elif kind == _OUT:
                 swapped.add(operand)
 
-    def _trace(self, kinds: Ints, operands: Ints, away: Collection[Entry]) -> _Trace:
+    def _trace(self, kinds: NDArray[np.int8], operands: Ints, away: Collection[Entry]) -> _Trace:
         table = self.table
         runs = np.flatnonzero(kinds == _RUN)
         nodes = operands[runs]

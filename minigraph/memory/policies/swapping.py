@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...base import Entry
 from ..schedule import DROP, IN, OUT, RUN, Schedule
 from .problem import Problem
@@ -60,7 +62,7 @@ def uses(problem: Problem, schedule: Schedule) -> dict[Entry, list[int]]:
     graph = problem.graph
     runs = Counter(schedule.order)
     wanted = {e for e in problem.droppable if runs[graph.node_of[e]] == 1}
-    wanted -= {operand for kind, operand in schedule.steps if kind == DROP}
+    wanted.difference_update(schedule.operands(DROP).tolist())
     found: dict[Entry, list[int]] = {}
     for t, (kind, node) in enumerate(schedule.steps):
         if kind == RUN:
@@ -87,7 +89,7 @@ def absences(problem: Problem, schedule: Schedule, entries: Collection[Entry]) -
     out, for nobody needs what was away.
     """
     wanted = set(entries)
-    wanted -= {operand for kind, operand in schedule.steps if kind == DROP}
+    wanted.difference_update(schedule.operands(DROP).tolist())
     forward = frozenset(problem.forward)
     ran: set[int] = set()
     last: dict[Entry, int] = {}
@@ -137,10 +139,15 @@ def with_swaps(problem: Problem, schedule: Schedule, chosen: Sequence[Absence], 
 
 def start_seconds(problem: Problem, schedule: Schedule) -> list[float]:
     """When each step would begin, in seconds, if nothing waited for a copy."""
-    clock, starts = 0.0, []
-    for kind, operand in schedule.steps:
-        starts.append(clock)
-        clock += problem.seconds[operand] if kind == RUN else 0.0
+    return border_seconds(problem, schedule)[:-1]
+
+
+def border_seconds(problem: Problem, schedule: Schedule) -> list[float]:
+    """When each step would begin, and the last one end, if nothing waited for a copy."""
+    own = np.zeros(len(schedule) + 1)
+    runs = schedule.at(RUN)
+    own[runs + 1] = np.asarray(problem.seconds, np.float64)[schedule.columns[1][runs]]
+    starts: list[float] = np.cumsum(own).tolist()
     return starts
 
 
