@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ class Case:
 
 
 def bound(library: Library, name: str, params: Mapping[str, Any], shapes: Sequence[tuple[int, ...]],
-          out_shapes: Sequence[tuple[int, ...]], algorithm: str | None = None) -> NativeRun:
+          out_shapes: Sequence[tuple[int, ...]], algorithm: str | None = None) -> Callable[[], None]:
     """The calls of an op over operands of random numbers, in the best layouts, by the best algorithm or this one; what
     it changes lies on its input."""
     op, native = get_op(name), native_op(name)
@@ -150,9 +151,12 @@ def bound(library: Library, name: str, params: Mapping[str, Any], shapes: Sequen
     given, made = ([Operand(a.ctypes.data, t.shape, t.dtype, t.layout) for a, t in zip(memory, types, strict=True)]
                    for memory, types in ((read, ins), (written, outs)))
     calls = native.calls(p, given, made, work.ctypes.data, found.name)
-    run = NativeRun(library, [each.pack(library) for each in calls])
-    run.memory = (*read, *written, work)  # type: ignore[attr-defined]
-    return run
+    return partial(_run, NativeRun(library, [each.pack(library) for each in calls]), (*read, *written, work))
+
+
+def _run(run: NativeRun, memory: Sequence[np.ndarray]) -> None:
+    """Run over memory that the calls know by its addresses alone: whoever holds this call keeps it."""
+    run()
 
 
 def _type(shape: tuple[int, ...]) -> TensorType:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy as np
 from .base import MXNetError
 from .binding import device_of
 from .context import Context, current_context
+from .device.device import Clock
 from .memory.machine import Machine, save_machine
 from .memory.profile import Measured, Profile, spelled, spelled_types
 from .ops.op import Workspace
@@ -31,14 +32,11 @@ from .plan.plan import Kind, Plan
 from .plan.simulate import operand_types
 
 ROUNDS = 7
-_EMPTY = "nothing"
 _GEMM = 1024
 _BLOCK_BYTES = 64 * 2**20
 _TENSORS, _TENSOR_BYTES = 32, 2 * 2**20
 _DISK_BYTES = 64 * 2**20
 _CALLS = 2000
-Clock = Callable[[], float]
-"""Seconds from some moment on."""
 
 
 # -- the machine -----------------------------------------------------------------------------------------------
@@ -208,12 +206,11 @@ class Profiler:
         self.plan, self.clock = plan, clock
         self.device = device_of(context or current_context())
         self.memory = self.device.memory()
-        ranges = {str(i): (i, i + 1) for i in range(len(plan))}
         self._taken: dict[int, list[float]] = {i: [] for i, kind in enumerate(plan.instructions.kind)
                                                if kind == Kind.COMPUTE}
         try:
             self.memory.reserve(plan.arenas[0].bytes, plan.arenas[1].bytes)
-            self._program = self.device.load(replace(plan, ranges={**ranges, _EMPTY: (0, 0)}), self.memory)
+            self._program = self.device.load(plan, self.memory)
             self._values = _values(plan)
             for tensor in plan.persistent:
                 home = plan.arenas[plan.buffers.arena[tensor.first]].name
@@ -252,14 +249,7 @@ class Profiler:
     def _seconds_of_all(self) -> list[float]:
         for name, b in self.plan.inputs.items():
             self._program.feed(name, self._values(b))
-        empty = statistics.median(self._seconds(_EMPTY) for _ in range(99))
-        return [max(self._seconds(str(i)) - empty, 1e-9) for i in range(len(self.plan))]
-
-    def _seconds(self, name: str) -> float:
-        start = self.clock()
-        self._program.run(name)
-        self.device.synchronize()
-        return self.clock() - start
+        return self._program.times(self.clock)
 
 
 def merged(profiles: Iterable[Profile]) -> Profile:

@@ -22,6 +22,10 @@ FusionChoices = Callable[[str, str, Any], bool]
 """Whether to take an op that does what two did, from the first one's name, and name and params of the one for both."""
 
 
+Clock = Callable[[], float]
+"""Seconds from some moment on."""
+
+
 class Memory(Protocol):
     """The persistent and the transient arena that the programs of one group share.
 
@@ -74,6 +78,10 @@ class Program(Protocol):
 
     def run(self, name: str) -> None:
         """Run one of the plan's ranges from beginning to end; what it writes may be there only when it is read."""
+        ...
+
+    def times(self, clock: Clock) -> list[float]:
+        """Run the whole plan once, each instruction to its end before the next; the seconds of each by `clock`."""
         ...
 
 

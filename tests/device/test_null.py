@@ -44,6 +44,12 @@ def test_running_lets_simulated_time_pass() -> None:
     device.synchronize()
 
 
+def test_its_times_are_simulated_ones_whatever_the_clock() -> None:
+    program = NullDevice("v100").load(swap())
+    simulated = program.simulations["step"]
+    assert program.times(lambda: 0.0) == (simulated.end - simulated.start).tolist()
+
+
 def test_a_plan_that_exceeds_the_machine_is_refused_with_both_byte_counts() -> None:
     small = replace(MACHINES["K40c"], memory_bytes=319)
     with pytest.raises(OutOfMemoryError) as caught:

@@ -1,7 +1,9 @@
 """Plans loaded on the CPU. Binding does every look-up once; the loop of a step only calls what is ready."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any, cast
@@ -12,6 +14,7 @@ from ...base import MXNetError, Shape, stored_shape
 from ...ops.op import Workspace
 from ...ops.registry import get_op
 from ...plan.plan import Plan
+from ..device import Clock
 from ..storages import storages_by_death
 from .memory import CpuMemory
 from .native.bind import bind, is_native
@@ -21,6 +24,9 @@ from .poison import poison, poison_unwritten, written_anew
 from .streams import BUFFER_ELEMENTS
 
 Call = Callable[[], Any]
+SHORTEST = 1e-9
+"""Seconds of an instruction that a clock cannot tell from none."""
+_EMPTY_CALLS = 99
 _NOTHING = np.empty(0, np.uint8)
 _NO_SCRATCH = Workspace(_NOTHING)
 
@@ -47,13 +53,19 @@ class CpuProgram:
                              f"{', '.join(self.plan.ranges)}")
         if self._generation != self.memory.generation:
             self._bind()
-        first, last = self.plan.ranges[name]
-        before = np.setbufsize(BUFFER_ELEMENTS)
-        try:
-            with np.errstate(all="ignore"):
-                self._run(first, last)
-        finally:
-            np.setbufsize(before)
+        with _numpy_settings():
+            self._run(*self.plan.ranges[name])
+
+    def times(self, clock: Clock) -> list[float]:
+        """Run the whole plan once, each instruction to its end before the next; the seconds of each by `clock`.
+
+        Little happens between two instructions, so that each finds caches as in a run; what does is taken off.
+        """
+        if self._generation != self.memory.generation:
+            self._bind()
+        with _numpy_settings():
+            between = statistics.median(_seconds_of_each([_nothing] * _EMPTY_CALLS, clock))
+            return [max(seconds - between, SHORTEST) for seconds in _seconds_of_each(self._alone(), clock)]
 
     def array(self, buffer: int) -> np.ndarray:
         """A live array over a buffer in memory, as its layout stores it."""
@@ -68,6 +80,10 @@ class CpuProgram:
         for call in calls:
             call()
 
+    def _alone(self) -> list[Call]:
+        """The instructions, each ready to be called by itself."""
+        return self._calls
+
     def _bind(self) -> None:
         arrays = self._arrays()
         self._calls = [call_of(self.plan, i, arrays, self.library) for i in range(len(self.plan))]
@@ -78,6 +94,32 @@ class CpuProgram:
         """Live arrays over all buffers on the device; empty ones for those that no computation can use."""
         on_device = [arena.space == "device" for arena in self.plan.arenas]
         return [self.array(b) if on_device[arena] else _NOTHING for b, arena in enumerate(self.plan.buffers.arena)]
+
+
+@contextmanager
+def _numpy_settings() -> Iterator[None]:
+    """NumPy as a run wants it: small hidden buffers, and no warnings of numbers out of range."""
+    before = np.setbufsize(BUFFER_ELEMENTS)
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    finally:
+        np.setbufsize(before)
+
+
+def _nothing() -> None:
+    """An instruction that does nothing, to measure what calling one takes."""
+
+
+def _seconds_of_each(calls: Sequence[Call], clock: Clock) -> list[float]:
+    seconds = []
+    before = clock()
+    for call in calls:
+        call()
+        now = clock()
+        seconds.append(now - before)
+        before = now
+    return seconds
 
 
 def call_of(plan: Plan, i: int, arrays: list[np.ndarray], library: Library | None) -> Call:
@@ -122,11 +164,18 @@ class PoisonedCpuProgram(CpuProgram):
         if first == 0:
             poison_unwritten(self.plan, self.memory)
         for i in range(first, last):
-            for out in self._fresh[i]:
-                poison(out)
-            self._calls[i]()
-            for buffer in self._dying.get(i + 1, ()):
-                poison(self.array(buffer))
+            self._run_poisoned(i)
+
+    def _alone(self) -> list[Call]:
+        poison_unwritten(self.plan, self.memory)
+        return [partial(self._run_poisoned, i) for i in range(len(self.plan))]
+
+    def _run_poisoned(self, i: int) -> None:
+        for out in self._fresh[i]:
+            poison(out)
+        self._calls[i]()
+        for buffer in self._dying.get(i + 1, ()):
+            poison(self.array(buffer))
 
 
 def _shape_only(shape: Shape, dtype: np.dtype) -> np.ndarray:

@@ -13,9 +13,9 @@ from .memory import CpuMemory
 from .native.library import Library
 from .native.run import NativeRun
 from .poison import deaths, poison_buffer, poison_unwritten, written_anew
-from .program import CpuProgram, call_of, merged
+from .program import Call, CpuProgram, call_of, merged
 from .spaces import Place, mover
-from .streams import Delay, Progress, Step, Timeline, copy
+from .streams import Delay, Progress, Step, Timeline, copy, walk
 
 
 class StreamedCpuProgram(CpuProgram):
@@ -44,11 +44,22 @@ class StreamedCpuProgram(CpuProgram):
             poison_unwritten(self.plan, self.memory)
         self._timelines[first, last].run(self.memory.workers)
 
+    def _alone(self) -> list[Call]:
+        """The instructions in the order of the list, copies too on the calling thread: nothing is waited for."""
+        if self._poison:
+            poison_unwritten(self.plan, self.memory)
+        steps, progress, kinds = self._steps(), Progress(), self.plan.instructions.kind
+        return [partial(walk, progress, [] if kind in (Kind.RECORD, Kind.WAIT) else
+                        [*steps.of(i, progress), *steps.behind(i)]) for i, kind in enumerate(kinds)]
+
     def _bind(self) -> None:
         self._reserve_spaces()  # again, for they may have been given back
-        steps = _Steps(self.plan, self.memory, self.library, self._poison, self._deaths, self._delay, self._arrays())
+        steps = self._steps()
         self._timelines = {bounds: self._timeline(*bounds, steps) for bounds in self.plan.ranges.values()}
         self._generation = self.memory.generation
+
+    def _steps(self) -> _Steps:
+        return _Steps(self.plan, self.memory, self.library, self._poison, self._deaths, self._delay, self._arrays())
 
     def _timeline(self, first: int, last: int, steps: _Steps) -> Timeline:
         code, progress = self.plan.instructions, Progress()

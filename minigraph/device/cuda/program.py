@@ -7,6 +7,7 @@ import numpy as np
 
 from ...base import MXNetError, align
 from ...plan.plan import Plan
+from ..device import Clock
 from .loading import Loading, PoisonedLoading
 from .memory import Binding, CudaMemory
 from .modules import Call
@@ -71,6 +72,31 @@ class CudaProgram:
                 raise
             self.memory.ran(self.plan, self._binding)
 
+    def times(self, clock: Clock) -> list[float]:
+        """Run the whole plan once, each instruction to its end before the next; the seconds of each by `clock`, from
+        its launch until the device is idle again."""
+        with self._device.context:
+            try:
+                if self._binding is None or self._binding.generation != self.memory.generation:
+                    self._bind()
+                assert self._binding is not None
+                self._take_inputs(self._binding)
+                loading = self._loading(self._binding)
+                seconds = [self._seconds(loading.calls(i, i + 1), clock) for i in range(len(self.plan))]
+            except BaseException:
+                self.memory.drain()
+                raise
+            self.memory.ran(self.plan, self._binding)
+        return seconds
+
+    def _seconds(self, calls: list[Call], clock: Clock) -> float:
+        self._device.synchronize()
+        start = clock()
+        for function, arguments in calls:
+            function(*arguments)
+        self._device.synchronize()
+        return clock() - start
+
     def _take_inputs(self, binding: Binding) -> None:
         targets = {at: binding.addresses[buffer] for buffer, at in self._staged_at.items()}
         for function, arguments in self.memory.staging.take(self, targets):
@@ -80,11 +106,14 @@ class CudaProgram:
         """Look everything up. Done again in full when an arena has moved, for every address is packed in the calls."""
         self._binding = self.memory.bind(self.plan)
         self._ready.clear()
-        make = PoisonedLoading if self._poison else Loading
-        loading = make(self.plan, self.memory, self._binding, self._holdings, self._events)
+        loading = self._loading(self._binding)
         self._calls = {name: loading.calls(first, last) for name, (first, last) in self.plan.ranges.items()}
         if not self._graph:
             self._ready = dict(self._calls)
+
+    def _loading(self, binding: Binding) -> Loading:
+        make = PoisonedLoading if self._poison else Loading
+        return make(self.plan, self.memory, binding, self._holdings, self._events)
 
     def _make_ready(self, name: str) -> list[Call]:
         """Capture a range as a graph; an empty range has none."""

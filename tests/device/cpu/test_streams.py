@@ -18,7 +18,7 @@ from tests.plan.failing import failure
 from tests.plan.random_plans import random_plan
 from tests.plan.test_verify_streams import skip
 
-from .plans import chain, expected, feeds, in_file, load, run, same_bits
+from .plans import chain, expected, feeds, in_file, load, run, same_bits, set_values
 
 SLOW = [Delay(0), Delay(1, out_seconds=1e-3), Delay(2, in_seconds=1e-3), Delay(3, compute_seconds=1e-3),
         Delay(4, 1e-3, 1e-3, 5e-4)]
@@ -37,6 +37,19 @@ def test_a_swapped_chain_gives_the_bits_of_an_unswapped_one(distance: int, float
             program = load(each, poison=poison)
             for _ in range(3):
                 assert same_bits(run(program, given), wanted)
+
+
+@pytest.mark.parametrize("poison", [False, True])
+def test_timing_instructions_one_by_one_gives_the_bits_of_a_run_and_a_time_for_each(poison: bool) -> None:
+    swapping, plain = chain(8, 1), one_stream()
+    for plan in (swapping, in_file(swapping), plain):
+        given, program = feeds(plan), load(plan, poison=poison)
+        set_values(program, given)
+        ticks = iter(range(10**6))
+        seconds = program.times(lambda ticks=ticks: float(next(ticks)))
+        assert len(seconds) == len(plan) and all(each > 0 for each in seconds)
+        wanted = expected(plan, given)
+        assert all(np.array_equal(program.array(b), wanted[name]) for name, b in plan.outputs.items())
 
 
 @pytest.mark.parametrize("space", ["host", "file"])

@@ -121,6 +121,18 @@ def test_fills_write_the_value_in_every_dtype():
     assert all(value is True for value in results.values()), results
 
 
+def timed():
+    program, ticks = load(swap()), iter(range(10**6))
+    wanted = step(program, 2.0)
+    program.feed("data", np.full(16, 2.0, np.float32))
+    seconds = program.times(lambda: float(next(ticks)))
+    return len(seconds) == len(program.plan), all(each > 0 for each in seconds), output(program).tolist() == wanted
+
+
+def test_timing_instructions_one_by_one_gives_a_runs_values_and_a_time_for_each():
+    assert run(timed) == [True, True, True]
+
+
 # -- loading -------------------------------------------------------------------------------------------------------
 
 def refused():
