@@ -2,8 +2,9 @@
 
 A profile is a file: the same file gives the same plan. Times are kept by operator, parameters, algorithm, and shapes,
 dtypes and layouts of what it reads and writes: a kernel and NumPy are measured apart, and so are layouts. What was not
-measured is interpolated: the machine's roofline says what it would take, and the nearest measurements of the same
-operator say by how much the roofline is wrong there.
+measured is interpolated: the machine's roofline says what it would take, and the two nearest measurements of the same
+operator mend that. Where they differ in sizes alone, such as a batch's, seconds lie on the line through them: a part
+that is always there and a part that grows with the work. Else they say by how much the roofline is wrong.
 """
 from __future__ import annotations
 
@@ -66,22 +67,22 @@ class Profile:
             found = self._known.get((*key, machine))
         if found is None:
             modelled = machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes)
-            found = self._known[(*key, machine)] = modelled * self._ratio(*key, machine)
+            found = self._known[(*key, machine)] = self._interpolated(*key, modelled, machine)
         return found
 
-    def _ratio(self, op: str, params: str, types: Types, algorithm: str, machine: Machine) -> float:
-        """Measured over modelled time of the nearest measurements of the operator: 1 without any."""
-        distances = [(_distance(m, params, types, algorithm), k) for k, m in enumerate(self._by_op.get(op, ()))]
-        if not distances:
-            return 1.0
-        nearest = sorted(distances)[:_NEIGHBOURS]
-        weights, logarithm = 0.0, 0.0
-        for distance, k in nearest:
-            m = self._by_op[op][k]
-            weight = 1.0 / (distance + 1e-9)
-            weights += weight
-            logarithm += weight * math.log(m.seconds / machine.seconds(m.flops, m.moved_bytes))
-        return math.exp(logarithm / weights)
+    def _interpolated(self, op: str, params: str, types: Types, algorithm: str, modelled: float,
+                      machine: Machine) -> float:
+        """By the nearest measurements of the operator; `modelled` without any."""
+        measured = self._by_op.get(op, [])
+        distances = [(_distance(m, params, types, algorithm), k) for k, m in enumerate(measured)]
+        nearest = [(distance, measured[k]) for distance, k in sorted(distances)[:_NEIGHBOURS]]
+        if not nearest:
+            return modelled
+        points = sorted((machine.seconds(m.flops, m.moved_bytes), m.seconds) for _, m in nearest)
+        wanted = _form(params, types, algorithm)
+        if all(_form(m.params, m.types, m.algorithm) == wanted for _, m in nearest) and points[0][0] < points[-1][0]:
+            return _on_line(points[0], points[-1], modelled)
+        return modelled * _ratio(nearest, machine)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the profile as JSON."""
@@ -124,6 +125,32 @@ def _measured(row: list[Any]) -> Measured:
         raise ValueError(f"{op} took {seconds} seconds")
     kinds = tuple((str(dtype), tuple(map(int, shape)), str(layout)) for dtype, shape, layout in types)
     return Measured(str(op), str(params), kinds, str(algorithm), float(flops), float(moved_bytes), float(seconds))
+
+
+def _on_line(low: tuple[float, float], high: tuple[float, float], modelled: float) -> float:
+    """Seconds at a modelled time, on the line through two points (modelled, measured); outside of them from the nearer
+    one on, as far as the line has a fixed part that is not below zero and a rest that grows."""
+    slope = (high[1] - low[1]) / (high[0] - low[0])
+    if low[0] <= modelled <= high[0]:
+        return low[1] + slope * (modelled - low[0])
+    at, taken = low if modelled < low[0] else high
+    fixed = min(max(low[1] - slope * low[0], 0.0), taken)
+    return fixed + (taken - fixed) * modelled / at
+
+
+def _ratio(nearest: Sequence[tuple[float, Measured]], machine: Machine) -> float:
+    """Measured over modelled time of some measurements, the nearer weighing more."""
+    weights, logarithm = 0.0, 0.0
+    for distance, m in nearest:
+        weight = 1.0 / (distance + 1e-9)
+        weights += weight
+        logarithm += weight * math.log(m.seconds / machine.seconds(m.flops, m.moved_bytes))
+    return math.exp(logarithm / weights)
+
+
+def _form(params: str, types: Types, algorithm: str) -> tuple:
+    """What equals where only sizes differ."""
+    return params, algorithm, tuple((dtype, len(shape), layout) for dtype, shape, layout in types)
 
 
 def _distance(m: Measured, params: str, types: Types, algorithm: str) -> float:

@@ -36,10 +36,22 @@ def test_what_was_measured_is_taken_as_it_is() -> None:
     assert seconds(Profile("cpu", [row(4, 0.5), row(8, 7.0)]), 4) == 0.5
 
 
-def test_what_was_not_measured_lies_between_its_neighbours() -> None:
-    profile = Profile("cpu", [row(4, 4 * 2.0), row(16, 16 * 8.0), row(4096, 4096 * 0.001)])
+def test_what_was_not_measured_lies_on_the_line_through_its_neighbours() -> None:
+    profile = Profile("cpu", [row(4, 3.0 + 4 * 2.0), row(16, 3.0 + 16 * 2.0), row(4096, 4096 * 0.001)])
+    assert [seconds(profile, rows) for rows in (1, 5, 8, 40)] == pytest.approx([5.0, 13.0, 19.0, 83.0])
+
+
+@pytest.mark.parametrize(("small", "large"), [(4.0, 128.0), (8.0, 7.0)])
+def test_outside_of_its_neighbours_an_operator_neither_takes_less_for_more_nor_more_than_in_proportion(
+        small: float, large: float) -> None:
+    profile = Profile("cpu", [row(4, small), row(16, large)])
+    assert small / 4 <= seconds(profile, 1) <= small
+    assert large <= seconds(profile, 64) <= 4 * large
+
+
+def test_with_other_parameters_the_roofline_is_scaled_as_at_both_neighbours() -> None:
+    profile = Profile("cpu", [row(4, 4 * 2.0, params="2"), row(16, 16 * 8.0, params="2")])
     assert seconds(profile, 8) == pytest.approx(8 * 4.0)
-    assert 8 * 2.0 < seconds(profile, 5) / 5 * 8 < 8 * 4.0
 
 
 def test_one_measurement_scales_the_roofline_of_its_operator_alone() -> None:
