@@ -1,11 +1,12 @@
-"""The CPU's kernels one by one against PyTorch's and against the machine's peak.
+"""The CPU's kernels one by one against PyTorch's, oneDNN's, and the machine's peak.
 
-    python -m benchmarks.kernels [--network resnet20] [--quick] [--level x86-64-v3] [--json FILE]
+    python -m benchmarks.kernels [--network resnet20] [--quick] [--level x86-64-v3] [--onednn FILE] [--json FILE]
 
 Convolutions (forward, data gradient, weight gradient) of whole networks, one thread, interleaved in one process: by the
-kernels as they are chosen and by the direct ones alone, and by PyTorch in its plain layout and in channels_last. The
-clock is the process's own processor time, which other work on the machine does not stretch, and the least of some
-rounds counts. Packing of weights and patches is part of what is timed. The peak is that of multiply-adds in registers.
+kernels as they are chosen and by the direct ones alone, by PyTorch in its plain layout and in channels_last, and by
+oneDNN itself in its blocked layouts where it is installed (benchmarks/onednn.py). The clock is the process's own
+processor time, which other work on the machine does not stretch, and the least of some rounds counts. Packing of
+weights and patches is part of what is timed, but for oneDNN. The peak is that of multiply-adds in registers.
 """
 from __future__ import annotations
 
@@ -20,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import onednn
+from benchmarks.onednn import OneDnn
 from minigraph.base import ALIGNMENT, TensorType
 from minigraph.device.cpu import set_num_threads
 from minigraph.device.cpu.native import call
@@ -36,7 +39,9 @@ BATCH_SECONDS = 0.03
 """Processor time of one measurement: so many calls in a row."""
 PHASES = ("Convolution", "_convolution_backward_data", "_convolution_backward_weight")
 BEST_PEER = "torch channels_last"
+ONEDNN = "oneDNN"
 DIRECT = f"{call.PREFIX}direct"
+ONEDNN_PHASES = dict(zip(PHASES, (onednn.FORWARD, onednn.BACKWARD_DATA, onednn.BACKWARD_WEIGHT), strict=True))
 PEAK_ROUNDS = 2_000_000
 
 
@@ -130,6 +135,13 @@ class Case:
         backward = torch.ops.aten.convolution_backward
         return lambda: backward(grad, data, weight, None, stride, pad, [1, 1], False, [0, 0], groups, wanted)
 
+    def onednn(self, library: OneDnn) -> Callable[[], None]:
+        """oneDNN's, in layouts of its choice."""
+        groups = self.layer.groups
+        weight = self.weight if groups == 1 else (groups, self.weight[0] // groups, *self.weight[1:])
+        return library.convolution(ONEDNN_PHASES[self.phase], (self.data, weight, self.out), self.layer.stride,
+                                   self.layer.kernel // 2)
+
 
 def bound(library: Library, name: str, params: Mapping[str, Any], shapes: Sequence[tuple[int, ...]],
           out_shapes: Sequence[tuple[int, ...]], algorithm: str | None = None) -> Callable[[], None]:
@@ -198,7 +210,7 @@ def _seconds(function: Callable[[], Any], calls: int) -> float:
     return (time.process_time() - start) / calls
 
 
-def measure(library: Library, network: str, rounds: int) -> list[Row]:
+def measure(library: Library, network: str, rounds: int, other: OneDnn | None) -> list[Row]:
     """All layers and phases of a network; of a first layer no data gradient."""
     batch, layers = NETWORKS[network]
     rows = []
@@ -209,6 +221,8 @@ def measure(library: Library, network: str, rounds: int) -> list[Row]:
             case = Case(layer, batch, phase)
             peers = {"own": case.own(library), "own direct": case.own(library, DIRECT),
                      BEST_PEER: case.torch(True), "torch": case.torch(False)}
+            if other is not None:
+                peers[ONEDNN] = case.onednn(other)
             rows.append(Row(network, str(layer), layer.count, phase, case.flops, least_seconds(peers, rounds)))
     return rows
 
@@ -224,10 +238,31 @@ def table(rows: Sequence[Row], peak: float) -> str:
         share = row.flops / row.seconds["own"] / peak
         lines.append(f"{row.count} x {row.layer:<28}{row.phase:<30}{figures}{share:>10.2f}")
     for phase in (*PHASES, ""):
-        sums = {peer: sum(r.count * r.seconds[peer] for r in rows if phase in ("", r.phase)) for peer in peers}
+        sums = sums_of(rows, phase)
         figures = "".join(f"{seconds * 1e3:>22.1f}" for seconds in sums.values())
-        lines.append(f"{'sum':<32}{phase or 'all':<30}{figures}{sums['own'] / sums[BEST_PEER]:>10.2f} x {BEST_PEER}")
+        ratios = (f"{sums['own'] / sums[peer]:>10.2f} x {peer}" for peer in (BEST_PEER, ONEDNN) if peer in sums)
+        lines.append(f"{'sum':<32}{phase or 'all':<30}{figures}{''.join(ratios)}")
     return "\n".join(lines)
+
+
+def sums_of(rows: Sequence[Row], phase: str = "") -> dict[str, float]:
+    """Seconds of all layers together by peer, of one phase or of all."""
+    return {peer: sum(row.count * row.seconds[peer] for row in rows if phase in ("", row.phase))
+            for peer in rows[0].seconds}
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Milliseconds over whole networks by phase and peer, and the ratios of the kernels' to the peers'."""
+    peers = [peer for peer in rows[0].seconds if peer != "own"]
+    head = ["network", "phase", "own", *peers, *(f"own / {peer}" for peer in peers)]
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for network in dict.fromkeys(row.network for row in rows):
+        for phase, name in (*ONEDNN_PHASES.items(), ("", "sum")):
+            sums = sums_of([row for row in rows if row.network == network], phase)
+            cells = [network, name, *(f"{sums[peer] * 1e3:.1f}" for peer in ("own", *peers)),
+                     *(f"{sums['own'] / sums[peer]:.2f}" for peer in peers)]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -236,7 +271,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--network", choices=tuple(NETWORKS), action="append", help="which layers; by default all")
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--level", default="auto", help="the instruction set of the kernels")
+    parser.add_argument("--onednn", type=Path, default=onednn.installed(),
+                        help=f"oneDNN's {onednn.FILE}; by default the installed one, or none")
     parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--markdown", type=Path, help="where to write a table of the sums")
     given = parser.parse_args(arguments)
     import torch
     library = find_library(given.level)
@@ -245,13 +283,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import_families()
     set_num_threads(1)
     torch.set_num_threads(1)
+    other = None if given.onednn is None else OneDnn(given.onednn)
     peak, rows = peak_flops(library), []
     for network in given.network or NETWORKS:
-        rows += measure(library, network, QUICK_ROUNDS if given.quick else ROUNDS)
+        rows += measure(library, network, QUICK_ROUNDS if given.quick else ROUNDS, other)
         print(table([row for row in rows if row.network == network], peak), flush=True)
     if given.json:
-        given.json.write_text(json.dumps({"level": library.level, "torch": torch.__version__, "peak_flops": peak,
-                                          "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+        document = {"level": library.level, "torch": torch.__version__, "onednn": other and other.version,
+                    "peak_flops": peak, "rows": [asdict(row) for row in rows]}
+        given.json.write_text(json.dumps(document, indent=1) + "\n")
+    if given.markdown:
+        given.markdown.write_text(f"# Convolutions beside PyTorch's and oneDNN's\n\n{markdown(rows)}")
 
 
 if __name__ == "__main__":

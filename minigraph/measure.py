@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +22,14 @@ import numpy as np
 
 from .base import MXNetError
 from .binding import device_of
+from .cache_times import CacheTimes
 from .context import Context, current_context
-from .device.device import Clock
+from .device.device import Before, Clock, nothing
 from .memory.machine import Machine, save_machine
 from .memory.profile import Measured, Profile, spelled, spelled_types
 from .ops.op import Workspace
 from .ops.registry import get_op
+from .plan.caches import coldness
 from .plan.plan import Kind, Plan
 from .plan.simulate import operand_types
 
@@ -197,8 +199,11 @@ def profile_ops(plan: Plan, context: Context | None = None, rounds: int = ROUNDS
 class Profiler:
     """Times the operators of a plan as they run in the plan: same neighbours, same caches.
 
-    The plan runs over arenas of its own that hold small random numbers, once at first and then once a round. `clock`
-    gives seconds: where others keep the cores busy and kernels have one thread, `time.thread_time` leaves them out.
+    The plan runs over arenas of its own that hold small random numbers, once at first and then once a round. On a
+    device whose caches the host shares, it runs twice more in a round: with all that an operator touches brought into
+    the caches before it, as far as they hold it, and with all of it driven out, once for each different operator.
+    `clock` gives seconds: where others keep the cores busy and kernels have one thread, `time.thread_time` leaves them
+    out.
     """
 
     def __init__(self, plan: Plan, context: Context | None = None,
@@ -206,8 +211,10 @@ class Profiler:
         self.plan, self.clock = plan, clock
         self.device = device_of(context or current_context())
         self.memory = self.device.memory()
-        self._taken: dict[int, list[float]] = {i: [] for i, kind in enumerate(plan.instructions.kind)
-                                               if kind == Kind.COMPUTE}
+        computing = [i for i, kind in enumerate(plan.instructions.kind) if kind == Kind.COMPUTE]
+        self._keys = {i: _key(plan, i) for i in computing}
+        self._taken: dict[int, list[float]] = {i: [] for i in computing}
+        self._caches = CacheTimes(plan, self.memory, self._keys, clock) if self.device.host_caches else None
         try:
             self.memory.reserve(plan.arenas[0].bytes, plan.arenas[1].bytes)
             self._program = self.device.load(plan, self.memory)
@@ -231,37 +238,48 @@ class Profiler:
         self.memory.close()
 
     def round(self) -> None:
-        """Run the plan once more, and note the time of each operator."""
+        """Run the plan once more, or once in each way, and note the time of each operator."""
         seconds = self._seconds_of_all()
         for i, taken in self._taken.items():
             taken.append(seconds[i])
+        if self._caches is not None:
+            self._caches.note(self._seconds_of_all(self._caches.warm), self._seconds_of_all(self._caches.cool))
 
     def profile(self) -> Profile:
         """The times so far: of each place where an operator occurs the median over the rounds, and of places with the
         same operator, whose operands may lie in a cache or not, the mean. ValueError before the first round."""
-        places: dict[tuple, list[float]] = {}
+        caches = self._caches
+        places: dict[tuple, list[tuple[int, float]]] = {}
         for i, taken in self._taken.items():
             if not taken:
                 raise ValueError("there are no times yet; call round() before profile()")
-            places.setdefault(_key(self.plan, i), []).append(statistics.median(taken))
-        return Profile(self.device.name, [_measured(key, statistics.fmean(times)) for key, times in places.items()])
+            places.setdefault(self._keys[i], []).append((i, statistics.median(taken)))
+        reuse = caches.reuse if caches else ()
+        cold = coldness(self.plan, Profile(self.device.name, (), reuse).coldness) if caches else [0.0] * len(self.plan)
+        measured = []
+        for key, found in places.items():
+            seconds, share = statistics.fmean(s for _, s in found), statistics.fmean(cold[i] for i, _ in found)
+            measured.append(_measured(key, seconds, share, caches.cold_seconds(key, seconds, share) if caches else 0.0))
+        return Profile(self.device.name, measured, reuse)
 
-    def _seconds_of_all(self) -> list[float]:
+    def _seconds_of_all(self, before: Before = nothing) -> list[float]:
         for name, b in self.plan.inputs.items():
             self._program.feed(name, self._values(b))
-        return self._program.times(self.clock)
+        return self._program.times(self.clock, before)
 
 
 def merged(profiles: Iterable[Profile]) -> Profile:
     """One profile of several on the same device; of equal operators the later one's time counts."""
     together: dict[tuple, Measured] = {}
-    devices = []
+    devices: list[str] = []
+    reuse: Sequence[tuple[float, float]] = ()
     for each in profiles:
         devices.append(each.device)
+        reuse = each.reuse
         together.update({(m.op, m.params, m.types, m.algorithm): m for m in each.measured})
     if len(set(devices)) != 1:
         raise ValueError(f"profiles of one device can be merged, got {sorted(set(devices))}")
-    return Profile(devices[0], list(together.values()))
+    return Profile(devices[0], list(together.values()), reuse)
 
 
 def _key(plan: Plan, i: int) -> tuple:
@@ -269,11 +287,11 @@ def _key(plan: Plan, i: int) -> tuple:
     return code.op[i], code.params[i], tuple(operand_types(plan, i)), code.algorithm[i], len(code.reads[i])
 
 
-def _measured(key: tuple, seconds: float) -> Measured:
+def _measured(key: tuple, seconds: float, cold: float, cold_seconds: float) -> Measured:
     name, params, types, algorithm, reads = key
     cost = get_op(name).cost(params, list(types[:reads]), list(types[reads:]))
     return Measured(name, spelled(params), spelled_types(types), algorithm, cost.flops,
-                    cost.read_bytes + cost.written_bytes, seconds)
+                    cost.read_bytes + cost.written_bytes, seconds, cold, cold_seconds)
 
 
 def _values(plan: Plan) -> Callable[[int], np.ndarray]:

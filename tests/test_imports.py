@@ -30,7 +30,8 @@ LAYERS = (
      "image_iter", "lr_scheduler", "metric_base", "metric", "callback", "kvstore",
      "optimizer_base", "optimizer_more", "optimizer", "model", "module_base", "module_support", "module", "bucketing",
      "feedforward", "monitor", "profiler", "custom", "rnn_cell", "rnn_fused", "rnn",
-     "test_utils", "visualization", "planning", "networks", "measure"),
+     "test_utils", "visualization", "planning", "networks", "cache_times",
+     "measure"),
     ("explain", "cli", "__main__", ""),
 )
 """From the bottom up. A module may import its own layer and those below it when it is loaded."""

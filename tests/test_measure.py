@@ -55,6 +55,7 @@ def test_merged_profiles_have_the_operators_of_all() -> None:
 def test_a_profile_takes_medians_over_rounds_and_means_over_places_of_the_same_operator() -> None:
     made = plan(network(), SHAPES, optimizer())
     with measure.Profiler(made) as profiler:
+        profiler._caches = None
         with pytest.raises(ValueError, match="no times yet"):
             profiler.profile()
         code = made.instructions
@@ -69,6 +70,30 @@ def test_a_profile_takes_medians_over_rounds_and_means_over_places_of_the_same_o
                 max(1.0, float(code.op[i] == "_sgd_mom_update") + i))
         expected = {key: sum(values) / len(values) for key, values in by_op.items()}
         assert sorted(m.seconds for m in profiler.profile().measured) == pytest.approx(sorted(expected.values()))
+
+
+def test_a_profile_says_how_much_longer_operators_take_when_nothing_is_in_a_cache() -> None:
+    with measure.Profiler(plan(network(), SHAPES, optimizer())) as profiler:
+        caches = profiler._caches
+        assert caches is not None
+        seconds = {caches.warm: 2.0, caches.cool: 5.0}
+        profiler._seconds_of_all = lambda before=None: [seconds.get(before, 4.0)] * len(profiler.plan)  # type: ignore
+        profiler.round()
+        profile, key = profiler.profile(), next(iter(caches._first))
+        shares = {0.0: 3.0, 0.1: 3.0, 0.8: 2.5, 1.0: 2.0}
+        assert [caches.cold_seconds(key, 4.0, share) for share in shares] == pytest.approx(list(shares.values()))
+        assert caches.cold_seconds(key, 1.9, 0.5) == 0.0
+    assert {m.seconds for m in profile.measured} == {4.0}
+    assert all(0.0 <= m.cold <= 1.0 and 2.0 <= m.cold_seconds <= 3.0 for m in profile.measured)
+    assert list(profile.reuse) == sorted(profile.reuse) and profile.reuse[0][1] > 0.0
+
+
+def test_measuring_in_and_out_of_caches_changes_no_values() -> None:
+    made = plan(network(), SHAPES, optimizer())
+    with measure.Profiler(made) as profiler:
+        assert profiler._caches is not None
+        for before in (profiler._caches.warm, profiler._caches.cool):
+            assert all(seconds > 0 for seconds in profiler._seconds_of_all(before))
 
 
 def test_no_rounds_are_no_measurement() -> None:

@@ -26,6 +26,14 @@ Clock = Callable[[], float]
 """Seconds from some moment on."""
 
 
+Before = Callable[[int], object]
+"""Called with an instruction's number."""
+
+
+def nothing(i: int) -> None:
+    """What is done before an instruction where nothing is to be done."""
+
+
 class Memory(Protocol):
     """The persistent and the transient arena that the programs of one group share.
 
@@ -80,8 +88,11 @@ class Program(Protocol):
         """Run one of the plan's ranges from beginning to end; what it writes may be there only when it is read."""
         ...
 
-    def times(self, clock: Clock) -> list[float]:
-        """Run the whole plan once, each instruction to its end before the next; the seconds of each by `clock`."""
+    def times(self, clock: Clock, before: Before = nothing) -> list[float]:
+        """Run the whole plan once, each instruction to its end before the next; the seconds of each by `clock`.
+
+        Before each instruction, and outside of what is timed, `before` is called with its number.
+        """
         ...
 
 
@@ -91,6 +102,11 @@ class Device(Protocol):
     @property
     def name(self) -> str:
         """The device's name in messages: "cpu", "cuda", "null"."""
+        ...
+
+    @property
+    def host_caches(self) -> bool:
+        """Whether the device's caches are those of the calling thread, so that what it touches is in them."""
         ...
 
     @property

@@ -9,7 +9,7 @@ from ..plan.plan import Plan
 from ..plan.simulate import Simulation, simulate
 from ..plan.verify import Verification, verify
 from .cuda import choices
-from .device import Clock, Memory
+from .device import Before, Clock, Memory, nothing
 
 
 class NullMemory:
@@ -65,7 +65,7 @@ class NullProgram:
             raise MXNetError(f"plan {self.plan.program} has no range {name!r}; it has {', '.join(self.simulations)}")
         self.seconds += self.simulations[name].seconds
 
-    def times(self, clock: Clock) -> list[float]:
+    def times(self, clock: Clock, before: Before = nothing) -> list[float]:
         """The simulated seconds of each instruction, whatever the clock."""
         whole = simulate(self.plan, self.machine)
         seconds: list[float] = (whole.end - whole.start).tolist()
@@ -80,6 +80,7 @@ class NullDevice:
 
     name = "null"
     layouts = None
+    host_caches = False
 
     def __init__(self, machine: Machine | str, verify: bool = True) -> None:
         self.machine = get_machine(machine) if isinstance(machine, str) else machine

@@ -5,21 +5,28 @@ dtypes and layouts of what it reads and writes: a kernel and NumPy are measured 
 measured is interpolated: the machine's roofline says what it would take, and the two nearest measurements of the same
 operator mend that. Where they differ in sizes alone, such as a batch's, seconds lie on the line through them: a part
 that is always there and a part that grows with the work. Else they say by how much the roofline is wrong.
+
+An operator is slower when its operands lie in no cache. A profile has of each operator how much slower (cold), and how
+cold its operands were in the plan that was measured, so that its time can be told for another plan's.
 """
 from __future__ import annotations
 
 import json
 import math
 import os
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..base import Cost, MXNetError, TensorType
 from ..formats.atomic import write_atomically
 from .machine import Machine
 
-FORMAT, FORMAT_VERSION = "minigraph-profile", 2
+FORMAT, FORMAT_VERSION = "minigraph-profile", 3
 _NEIGHBOURS = 2
 """Measurements that an interpolation goes by, the nearer weighing more."""
 _OTHER_PARAMS, _OTHER_RANKS, _OTHER_WAY = 4.0, 100.0, 1e4
@@ -32,7 +39,8 @@ Types = tuple[tuple[str, tuple[int, ...], str], ...]
 @dataclass(frozen=True)
 class Measured:
     """The median time of one operator by an algorithm: `types` are those of what it reads and then of what it writes;
-    `flops` and `moved_bytes` its declared cost."""
+    `flops` and `moved_bytes` its declared cost. `cold` is the share of its operands that was in no cache then, and
+    `cold_seconds` what it takes longer with all of them in no cache than with all that fit in one."""
 
     op: str
     params: str
@@ -41,43 +49,70 @@ class Measured:
     flops: float
     moved_bytes: float
     seconds: float
+    cold: float = 0.0
+    cold_seconds: float = 0.0
 
 
 class Profile:
-    """Measurements on one device."""
+    """Measurements on one device.
 
-    def __init__(self, device: str, measured: Sequence[Measured]) -> None:
+    `reuse` has points (bytes, seconds): what touching a byte takes when so many others were touched since the last
+    time, bytes growing; without any, nothing is known of caches and nothing said of them.
+    """
+
+    def __init__(self, device: str, measured: Sequence[Measured], reuse: Sequence[tuple[float, float]] = ()) -> None:
         self.device = device
         self.measured = tuple(measured)
-        self._exact = {(m.op, m.params, m.types, m.algorithm): m.seconds for m in self.measured}
+        self.reuse = tuple(reuse)
+        self._exact = {(m.op, m.params, m.types, m.algorithm): m for m in self.measured}
         self._by_op: dict[str, list[Measured]] = {}
         for m in self.measured:
             self._by_op.setdefault(m.op, []).append(m)
-        self._known: dict[tuple, float] = {}
+        self._known: dict[tuple, Measured] = {}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Profile) and (self.device, self.measured) == (other.device, other.measured)
+        return isinstance(other, Profile) and \
+            (self.device, self.measured, self.reuse) == (other.device, other.measured, other.reuse)
 
     def seconds(self, op: str, params: Any, types: Sequence[TensorType], algorithm: str, cost: Cost,
-                machine: Machine) -> float:
-        """The time of an operator: as measured, else interpolated, else by the machine's roofline alone."""
+                machine: Machine, cold: float | None = None) -> float:
+        """The time of an operator: as measured, else interpolated, else by the machine's roofline alone; with the share
+        `cold` of its operands in no cache, or by default as in the plans that were measured."""
         key = (op, spelled(params), spelled_types(types), algorithm)
         found = self._exact.get(key)
         if found is None:
             found = self._known.get((*key, machine))
         if found is None:
-            modelled = machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes)
-            found = self._known[(*key, machine)] = self._interpolated(*key, modelled, machine)
-        return found
+            found = self._known[(*key, machine)] = self._interpolated(*key, cost, machine)
+        if cold is None or not self.reuse:
+            return found.seconds
+        return max(found.seconds + (cold - found.cold) * found.cold_seconds, 0.0)
 
-    def _interpolated(self, op: str, params: str, types: Types, algorithm: str, modelled: float,
-                      machine: Machine) -> float:
-        """By the nearest measurements of the operator; `modelled` without any."""
+    def coldness(self, distances: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The share, 0 to 1, of bytes that lies in no cache when so many others have been touched since."""
+        at, seconds = np.array(self.reuse).T
+        return np.interp(distances, at, (seconds - seconds[0]) / max(seconds[-1] - seconds[0], 1e-15))
+
+    def _interpolated(self, op: str, params: str, types: Types, algorithm: str, cost: Cost,
+                      machine: Machine) -> Measured:
+        """What would have been measured, by the nearest measurements of the operator."""
+        moved_bytes = cost.read_bytes + cost.written_bytes
+        modelled = machine.seconds(cost.flops, moved_bytes)
         measured = self._by_op.get(op, [])
         distances = [(_distance(m, params, types, algorithm), k) for k, m in enumerate(measured)]
         nearest = [(distance, measured[k]) for distance, k in sorted(distances)[:_NEIGHBOURS]]
-        if not nearest:
-            return modelled
+        if nearest:
+            seconds = self._near(nearest, params, types, algorithm, modelled, machine)
+            cold = statistics.fmean(m.cold for _, m in nearest)
+            longer = moved_bytes * statistics.fmean(m.cold_seconds / max(m.moved_bytes, 1.0) for _, m in nearest)
+        else:
+            seconds, cold = modelled, 1.0
+            longer = moved_bytes * (self.reuse[-1][1] - self.reuse[0][1]) if self.reuse else 0.0
+        return Measured(op, params, types, algorithm, cost.flops, moved_bytes, seconds, cold, min(longer, seconds))
+
+    def _near(self, nearest: Sequence[tuple[float, Measured]], params: str, types: Types, algorithm: str,
+              modelled: float, machine: Machine) -> float:
+        """Seconds by the nearest measurements."""
         points = sorted((machine.seconds(m.flops, m.moved_bytes), m.seconds) for _, m in nearest)
         wanted = _form(params, types, algorithm)
         if all(_form(m.params, m.types, m.algorithm) == wanted for _, m in nearest) and points[0][0] < points[-1][0]:
@@ -86,9 +121,11 @@ class Profile:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the profile as JSON."""
-        rows = [[m.op, m.params, m.types, m.algorithm, m.flops, m.moved_bytes, m.seconds] for m in self.measured]
+        rows = [[m.op, m.params, m.types, m.algorithm, m.flops, m.moved_bytes, m.seconds, m.cold, m.cold_seconds]
+                for m in self.measured]
         lines = ",\n".join(json.dumps(row) for row in rows)
-        head = f'{{"format": "{FORMAT}", "version": {FORMAT_VERSION}, "device": {json.dumps(self.device)}'
+        head = f'{{"format": "{FORMAT}", "version": {FORMAT_VERSION}, "device": {json.dumps(self.device)}, ' \
+               f'"reuse": {json.dumps(self.reuse)}'
         write_atomically(path, f'{head}, "measured": [\n{lines}\n]}}\n'.encode())
 
     @staticmethod
@@ -101,7 +138,8 @@ class Profile:
             if document["format"] != FORMAT or document["version"] != FORMAT_VERSION:
                 raise ValueError(f"its format is {document['format']!r}, version {document['version']!r}, not "
                                  f"{FORMAT!r}, version {FORMAT_VERSION}")
-            return Profile(str(document["device"]), [_measured(row) for row in document["measured"]])
+            reuse = [(float(nbytes), float(seconds)) for nbytes, seconds in document["reuse"]]
+            return Profile(str(document["device"]), [_measured(row) for row in document["measured"]], reuse)
         except OSError as error:
             raise MXNetError(f"{where} cannot be read: {error}") from error
         except (ValueError, TypeError, KeyError) as error:
@@ -120,11 +158,12 @@ def spelled_types(types: Sequence[TensorType]) -> Types:
 
 
 def _measured(row: list[Any]) -> Measured:
-    op, params, types, algorithm, flops, moved_bytes, seconds = row
+    op, params, types, algorithm, flops, moved_bytes, seconds, cold, cold_seconds = row
     if not seconds > 0.0:
         raise ValueError(f"{op} took {seconds} seconds")
     kinds = tuple((str(dtype), tuple(map(int, shape)), str(layout)) for dtype, shape, layout in types)
-    return Measured(str(op), str(params), kinds, str(algorithm), float(flops), float(moved_bytes), float(seconds))
+    return Measured(str(op), str(params), kinds, str(algorithm), float(flops), float(moved_bytes), float(seconds),
+                    float(cold), float(cold_seconds))
 
 
 def _on_line(low: tuple[float, float], high: tuple[float, float], modelled: float) -> float:

@@ -3,7 +3,8 @@
 Every stream runs its instructions in list order, each as soon as the one before it has ended; `Record` notes the time
 that its stream has reached and `Wait` holds its stream until then. An op takes the time that the roofline gives its
 declared cost, a copy its bytes over the bandwidth of the link, or of the disk where that is slower and the copy's other
-end is a file; each also takes the launch cost once.
+end is a file; each also takes the launch cost once. Where a profile has measured times, those count, longer or shorter
+by what the plan's addresses say of caches.
 """
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from ..base import Cost, MXNetError, TensorType
 from ..memory.machine import Machine
 from ..memory.profile import Profile
 from ..ops.registry import get_op
+from .caches import coldness
 from .plan import Kind, Plan
 
 
@@ -86,6 +88,7 @@ def instruction_seconds(plan: Plan, machine: Machine, profile: Profile | None = 
     """A function from an instruction's number to its time on a machine, remembering times of equal costs."""
     costs = _Costs(plan)
     columns = plan.instructions
+    cold = coldness(plan, profile.coldness) if profile is not None and profile.reuse else None
 
     def space_of(b: int) -> str:
         return plan.arenas[plan.buffers.arena[b]].space
@@ -96,7 +99,7 @@ def instruction_seconds(plan: Plan, machine: Machine, profile: Profile | None = 
             cost = costs.of(i)
             if profile is not None:
                 return profile.seconds(columns.op[i], columns.params[i], operand_types(plan, i), columns.algorithm[i],
-                                       cost, machine)
+                                       cost, machine, None if cold is None else cold[i])
             extra = costs.extra_bytes(i) / machine.bandwidth
             return machine.seconds(cost.flops, cost.read_bytes + cost.written_bytes) + extra
         if kind == Kind.FILL:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,8 +80,41 @@ def test_operands_of_another_rank_are_the_last_resort() -> None:
     assert seconds(Profile("cpu", [flat]), 8) == pytest.approx(400.0)
 
 
+REUSE = ((10.0, 1e-9), (20.0, 3e-9))
+
+
+def test_an_operator_takes_longer_the_more_of_its_operands_is_in_no_cache() -> None:
+    measured = replace(row(4, 5.0), cold=0.5, cold_seconds=2.0)
+    known, blind = Profile("cpu", [measured], REUSE), Profile("cpu", [measured])
+
+    def taken(profile: Profile, cold: float | None) -> float:
+        return profile.seconds("op", 1, types(4), "default", Cost(400.0, 0, 0), MACHINE, cold)
+    assert [taken(known, cold) for cold in (None, 0.0, 0.5, 1.0)] == [5.0, 4.0, 5.0, 6.0]
+    assert [taken(blind, cold) for cold in (None, 0.0, 1.0)] == [5.0, 5.0, 5.0]
+
+
+def test_what_lies_between_measurements_is_as_sensitive_as_they_are_for_its_bytes() -> None:
+    rows = [replace(row(n, float(n)), moved_bytes=10.0 * n, cold=0.5, cold_seconds=0.2 * n) for n in (4, 16)]
+    profile = Profile("cpu", rows, REUSE)
+    cost = Cost(800.0, 40, 40)
+    assert [profile.seconds("op", 1, types(8), "default", cost, MACHINE, cold) for cold in (0.0, 0.5, 1.0)] == \
+        pytest.approx([8.0 - 0.8, 8.0, 8.0 + 0.8])
+
+
+def test_what_was_never_measured_takes_the_rooflines_time_out_of_caches_and_less_in_them() -> None:
+    profile, cost = Profile("cpu", [], ((10.0, 0.25e-9), (20.0, 1e-9))), Cost(0.0, 10**9, 0)
+    assert [profile.seconds("op", 1, types(8), "default", cost, MACHINE, cold) for cold in (None, 1.0, 0.0)] == \
+        pytest.approx([1.0, 1.0, 0.25])
+
+
+def test_coldness_grows_with_the_bytes_touched_since_from_none_to_all() -> None:
+    found = Profile("cpu", [], REUSE).coldness(np.array([0.0, 10.0, 15.0, 20.0, 1e9]))
+    assert found.tolist() == pytest.approx([0.0, 0.0, 0.5, 1.0, 1.0])
+    assert Profile("cpu", [], ((1.0, 2e-9), (2.0, 2e-9))).coldness(np.array([5.0])).tolist() == [0.0]
+
+
 def test_a_saved_profile_comes_back_equal_and_the_same(tmp_path: Path) -> None:
-    profile = Profile("cpu", [row(4, 0.1 + 0.2), row(8, 1e-9, op="é")])
+    profile = Profile("cpu", [replace(row(4, 0.1 + 0.2), cold=0.3, cold_seconds=1e-7), row(8, 1e-9, op="é")], REUSE)
     profile.save(tmp_path / "a.json")
     again = Profile.load(tmp_path / "a.json")
     assert again == profile
@@ -99,7 +133,7 @@ def test_times_that_are_none_are_refused(tmp_path: Path) -> None:
     Profile("cpu", [row(4, 1.0)]).save(tmp_path / "p.json")
     document = json.loads((tmp_path / "p.json").read_text())
     for wrong in (0, -1.0, "x", None):
-        document["measured"][0][-1] = wrong
+        document["measured"][0][6] = wrong
         (tmp_path / "p.json").write_text(json.dumps(document))
         with pytest.raises(MXNetError, match="is no profile"):
             Profile.load(tmp_path / "p.json")

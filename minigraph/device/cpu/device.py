@@ -26,6 +26,7 @@ class CpuDevice:
     """
 
     name = "cpu"
+    host_caches = True
 
     def __init__(self, disk: str | os.PathLike[str] | None = None, delay: Delay | None = None,
                  kernels: str | None = None) -> None:

@@ -14,7 +14,7 @@ from ...base import MXNetError, Shape, stored_shape
 from ...ops.op import Workspace
 from ...ops.registry import get_op
 from ...plan.plan import Plan
-from ..device import Clock
+from ..device import Before, Clock, nothing
 from ..storages import storages_by_death
 from .memory import CpuMemory
 from .native.bind import bind, is_native
@@ -56,16 +56,17 @@ class CpuProgram:
         with _numpy_settings():
             self._run(*self.plan.ranges[name])
 
-    def times(self, clock: Clock) -> list[float]:
+    def times(self, clock: Clock, before: Before = nothing) -> list[float]:
         """Run the whole plan once, each instruction to its end before the next; the seconds of each by `clock`.
 
-        Little happens between two instructions, so that each finds caches as in a run; what does is taken off.
+        Little happens between two instructions, so that each finds caches as in a run or as `before` leaves them; what
+        is timed of that is taken off.
         """
         if self._generation != self.memory.generation:
             self._bind()
         with _numpy_settings():
-            between = statistics.median(_seconds_of_each([_nothing] * _EMPTY_CALLS, clock))
-            return [max(seconds - between, SHORTEST) for seconds in _seconds_of_each(self._alone(), clock)]
+            empty = statistics.median(_seconds_of_each([_nothing] * _EMPTY_CALLS, clock, nothing))
+            return [max(seconds - empty, SHORTEST) for seconds in _seconds_of_each(self._alone(), clock, before)]
 
     def array(self, buffer: int) -> np.ndarray:
         """A live array over a buffer in memory, as its layout stores it."""
@@ -111,14 +112,13 @@ def _nothing() -> None:
     """An instruction that does nothing, to measure what calling one takes."""
 
 
-def _seconds_of_each(calls: Sequence[Call], clock: Clock) -> list[float]:
+def _seconds_of_each(calls: Sequence[Call], clock: Clock, before: Before) -> list[float]:
     seconds = []
-    before = clock()
-    for call in calls:
+    for i, call in enumerate(calls):
+        before(i)
+        start = clock()
         call()
-        now = clock()
-        seconds.append(now - before)
-        before = now
+        seconds.append(clock() - start)
     return seconds
 
 

@@ -31,6 +31,7 @@ class CudaDevice:
     name = "cuda"
     algorithms = staticmethod(choices.algorithms)
     layouts = None
+    host_caches = False
     fuses = staticmethod(choices.fuses)
 
     def __init__(self, driver: Driver, index: int) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...base import MXNetError, align
 from ...plan.plan import Plan
-from ..device import Clock
+from ..device import Before, Clock, nothing
 from .loading import Loading, PoisonedLoading
 from .memory import Binding, CudaMemory
 from .modules import Call
@@ -72,9 +72,9 @@ class CudaProgram:
                 raise
             self.memory.ran(self.plan, self._binding)
 
-    def times(self, clock: Clock) -> list[float]:
+    def times(self, clock: Clock, before: Before = nothing) -> list[float]:
         """Run the whole plan once, each instruction to its end before the next; the seconds of each by `clock`, from
-        its launch until the device is idle again."""
+        its launch until the device is idle again; `before` is called with its number before it."""
         with self._device.context:
             try:
                 if self._binding is None or self._binding.generation != self.memory.generation:
@@ -82,14 +82,16 @@ class CudaProgram:
                 assert self._binding is not None
                 self._take_inputs(self._binding)
                 loading = self._loading(self._binding)
-                seconds = [self._seconds(loading.calls(i, i + 1), clock) for i in range(len(self.plan))]
+                seconds = [self._seconds(i, loading, clock, before) for i in range(len(self.plan))]
             except BaseException:
                 self.memory.drain()
                 raise
             self.memory.ran(self.plan, self._binding)
         return seconds
 
-    def _seconds(self, calls: list[Call], clock: Clock) -> float:
+    def _seconds(self, i: int, loading: Loading, clock: Clock, before: Before) -> float:
+        calls = loading.calls(i, i + 1)
+        before(i)
         self._device.synchronize()
         start = clock()
         for function, arguments in calls:

@@ -1,0 +1,45 @@
+"""What lies in a cache follows from addresses and from how many bytes were touched since."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from minigraph.plan.caches import coldness, touched
+from minigraph.plan.plan import Kind
+
+from .build import chain, swap
+
+
+def beyond(nbytes: int) -> Callable:
+    """A cache of so many bytes."""
+    return lambda distances: (distances >= nbytes).astype(np.float64)
+
+
+@pytest.mark.parametrize(("nbytes", "expected"), [
+    (64, [128 / 320, 0.0, 128 / 192]),   # the scratch; nothing; the weight, and the output on the data's bytes
+    (256, [128 / 320, 0.0, 0.0]),        # all but the scratch was touched by the last instruction of the run before
+    (321, [0.0, 0.0, 0.0]),              # both arenas fit
+])
+def test_operands_are_cold_when_more_than_the_cache_was_touched_since(nbytes: int, expected: list[float]) -> None:
+    assert coldness(chain(), beyond(nbytes)) == pytest.approx(expected)
+
+
+def test_the_share_that_is_cold_is_the_mean_over_all_bytes() -> None:
+    assert coldness(chain(), lambda distances: np.full_like(distances, 0.25)) == pytest.approx([0.25] * 3)
+
+
+def test_records_waits_and_the_host_are_in_no_cache_of_the_device() -> None:
+    plan = swap()
+    spans = [touched(plan, i) for i in range(len(plan))]
+    for kind, span in zip(plan.instructions.kind, spans, strict=True):
+        assert len(span) == {Kind.RECORD: 0, Kind.WAIT: 0, Kind.COPY_OUT: 1, Kind.COPY_IN: 1}.get(Kind(kind), len(span))
+        assert all(plan.arenas[arena].space == "device" for arena, *_ in span)
+
+
+def test_what_is_written_in_place_and_what_is_not_read_counts_once_and_not_at_all() -> None:
+    plan = chain()
+    assert len(touched(plan, 1)) == 1
+    plan.instructions.unread[2] = (1,)
+    assert len(touched(plan, 2)) == 2
