@@ -2,7 +2,8 @@
 
 Bytes are in a cache as long as few others have been touched since: the *distance* of a use is the number of bytes that
 instructions have read and written since the last use of the same address. Bytes touched twice in between count twice,
-but a distance is never more than the device arenas hold. Every instruction counts as if it touched its operands once.
+but a distance is never more than all arenas in memory hold. Every instruction counts as if it touched its operands
+once, in the order of the list. This is for devices whose memory is the host's: copies pass through the same caches.
 """
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ Floats = NDArray[np.float64]
 _PIECES = 2**16
 """Pieces of an arena for which the last use is noted, at most; the smallest is a cache line."""
 _LINE_BYTES = 64
+_IN_MEMORY = ("device", "host")
 _RUNS = 2
 """A run finds in the caches what the one before has left."""
 Span = tuple[int, int, int]
@@ -24,11 +26,11 @@ Span = tuple[int, int, int]
 
 def coldness(plan: Plan, cold: Callable[[Floats], Floats]) -> list[float]:
     """For each instruction, in a run that follows another one, the share of its operands' bytes that lies in no cache;
-    `cold` says from distances in bytes how much of the bytes that is, 0 to 1. 0 for what touches no device memory."""
+    `cold` says from distances in bytes how much of the bytes that is, 0 to 1. 0 for what touches no memory."""
     spans = [touched(plan, i) for i in range(len(plan))]
     grain = [max(_LINE_BYTES, -(-arena.bytes // _PIECES)) for arena in plan.arenas]
     at = [np.full(arena.bytes // size + 1, -np.inf) for arena, size in zip(plan.arenas, grain, strict=True)]
-    room = float(sum(arena.bytes for arena in plan.arenas if arena.space == "device"))
+    room = float(sum(arena.bytes for arena in plan.arenas if arena.space in _IN_MEMORY))
     now, shares = 0.0, [0.0] * len(plan)
     for _ in range(_RUNS):
         for i, mine in enumerate(spans):
@@ -45,8 +47,8 @@ def coldness(plan: Plan, cold: Callable[[Floats], Floats]) -> list[float]:
 
 
 def touched(plan: Plan, i: int) -> list[Span]:
-    """(arena, offset, bytes) of device memory that an instruction reads or writes, its workspace too; what it writes in
-    place is there once."""
+    """(arena, offset, bytes) of memory that an instruction reads or writes, its workspace too; what it writes in place
+    is there once."""
     code, columns = plan.instructions, plan.buffers
     if code.kind[i] in (Kind.RECORD, Kind.WAIT):
         return []
@@ -54,7 +56,7 @@ def touched(plan: Plan, i: int) -> list[Span]:
     found: dict[tuple[int, int], int] = {}
     for b in (*read, *code.writes[i], *([code.workspace[i]] if code.workspace[i] >= 0 else [])):
         place = columns.arena[b], columns.offset[b]
-        if plan.arenas[place[0]].space == "device" and columns.bytes[b]:
+        if plan.arenas[place[0]].space in _IN_MEMORY and columns.bytes[b]:
             found[place] = max(columns.bytes[b], found.get(place, 0))
     return [(arena, offset, nbytes) for (arena, offset), nbytes in found.items()]
 
