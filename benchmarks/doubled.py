@@ -19,7 +19,6 @@ from pathlib import Path
 from minigraph.base import OutOfMemoryError
 from minigraph.memory.machine import get_machine
 from minigraph.memory.policies import POLICIES, Candidate
-from minigraph.passes.apply_schedule import backward_start
 from minigraph.passes.evaluate import fastest_within
 
 from .published.search import Setting, Step
@@ -92,9 +91,6 @@ def _planned(step: Step, found: Sequence[Candidate], capacity: int) -> str:
         candidate = fastest_within(state, found)
     except OutOfMemoryError:
         return "does not fit"
-    if candidate.graph is not None:
-        state.graph = candidate.graph
-        state.backward_start = backward_start(candidate.graph)
     return f"{step.planned_bytes(candidate) / GB:.2f}, {step.plain_seconds / candidate.seconds:.1%}"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from minigraph.base import Shape
 from minigraph.memory.policies import POLICIES, Candidate
+from minigraph.passes.apply_schedule import backward_start
 from minigraph.passes.compilation import Compilation
 from minigraph.passes.pipeline import PASSES, run_pass
 from minigraph.passes.schedule import PLAIN, make_problem
@@ -16,6 +17,7 @@ Build = Callable[[int], "tuple[Any, Mapping[str, Shape]]"]
 """From a batch or a depth to a symbol and the shapes of its inputs."""
 Cost = tuple[int, float]
 """Peak bytes and modelled seconds of a step."""
+AUTO = POLICIES["auto"]
 MOMENTUM = {"momentum": 0.9}
 NEVER = 1 << 62
 """Bytes that no capacity reaches."""
@@ -25,11 +27,13 @@ _SCHEDULED = 1 + next(k for k, stage in enumerate(PASSES) if stage.name == "sche
 
 @dataclass(frozen=True)
 class Setting:
-    """What is given beside the network: a machine's name, bytes of host memory, and whether SGD has momentum."""
+    """What is given beside the network: a machine's name, bytes of host memory, whether SGD has momentum, and a budget
+    in bytes, with which workspaces count as small as they may be."""
 
     machine: str
     host_bytes: int
     momentum: bool = True
+    budget_bytes: int | None = None
 
 
 class Step:
@@ -46,7 +50,10 @@ class Step:
         for stage in PASSES[:_SCHEDULED]:
             run_pass(stage, self.state)
         assert self.state.schedule is not None
+        self.state.request = replace(request, budget_bytes=setting.budget_bytes)
         self.problem = make_problem(self.state)
+        self._whole: dict[str, list[Candidate]] = {}
+        self._sliced: dict[str, list[Candidate]] = {}
 
     @property
     def plain_seconds(self) -> float:
@@ -58,11 +65,25 @@ class Step:
         strategy = PLAIN if policy == "plain" else POLICIES[policy]
         return strategy.offer(self.problem, strategy.moves_homes)
 
+    def whole(self, search: str = "default") -> list[Candidate]:
+        """What `auto` offers of the whole graph."""
+        if search not in self._whole:
+            self._whole[search] = AUTO.offer(self.problem, AUTO.moves_homes, search)
+        return self._whole[search]
+
+    def sliced(self, search: str = "default") -> list[Candidate]:
+        """What `auto` weighs where the plain order does not fit: those of the whole graph, and those in slices."""
+        if search not in self._sliced:
+            self._sliced[search] = AUTO.further(self.problem, self.whole(search), AUTO.moves_homes)
+        return self._sliced[search]
+
     def planned_bytes(self, candidate: Candidate, capacity_bytes: int | None = None) -> int:
-        """Bytes of the packed and verified plan of a candidate; with a capacity, of the first that packing finds within
-        it, as under a budget: looking on for the least takes a minute of the largest steps. The step cannot be asked
-        again."""
+        """Bytes of the packed and verified plan of a candidate, which may be of a graph in slices; with a capacity, of
+        the first that packing finds within it, as under a budget: looking on for the least takes a minute of the
+        largest steps. The step cannot be asked again."""
         self.state.schedule = candidate.schedule
+        if candidate.graph is not None:
+            self.state.graph, self.state.backward_start = candidate.graph, backward_start(candidate.graph)
         self.state.request = replace(self.state.request, verify=True, budget_bytes=capacity_bytes)
         for stage in PASSES[_SCHEDULED:]:
             run_pass(stage, self.state)

@@ -67,6 +67,7 @@ NETWORKS = {network.name: network for network in (
         "num_classes": 4, "dims": 3, "padded": True, "image_shape": (4, 192, 192, 192)}))}
 """Where a paper does not state a size, it is the usual one; BERT's texts are of 128 words, which agrees with the batch
 that fits without a strategy."""
+_QUICK = ("AlexNet", "VGG16", "VGG19", "GoogLeNet", "MobileNet", "MobileNetV2", "BERT-base", "3D U-Net 192^3")
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,7 @@ class Figure:
 
     `policy` is what stands for the system here; None for peers without one. `most` figures are the largest n within
     the capacity; others have `published_bytes` at a fixed n. `slowdown` bounds modelled time over that of the plain
-    order, `host` says whether values may be swapped, and `momentum` whether the optimizer has any. `quick` figures are
-    measured in the quick form too.
+    order, `host` says whether values may be swapped, and `momentum` whether the optimizer has any.
     """
 
     table: str
@@ -90,7 +90,11 @@ class Figure:
     slowdown: float = float("inf")
     host: bool = True
     momentum: bool = True
-    quick: bool = False
+
+    @property
+    def quick(self) -> bool:
+        """Whether the quick form measures it too: its graph is small."""
+        return self.network in _QUICK
 
     @property
     def by(self) -> str:
@@ -134,19 +138,14 @@ def _figures() -> list[Figure]:
     remat, monet = "Checkmate: batch with one extra forward", "MONeT: bytes at 10 % more time"
     titan = 24_220 * 2**20
     return [
-        *_row(five, "K40c", _K40C, "TensorFlow", "plain", _wide(1408, 80, 64, 128, 80, 48), quick=True),
-        *_row(five, "K40c", _K40C, "SuperNeurons", "superneurons", _wide(1792, 224, 240, 384, 256, 176), quick=True),
-        *_row(two, "P100", _P100, "TensorFlow", "plain", _capuchin(228, 190, 86, 160, 88, 64), quick=True),
-        *_row(two, "P100", _P100, "vDNN", "vdnn", _capuchin(272, 520, 330, 400, 220, 0), quick=True),
-        *_row(two, "P100", _P100, "OpenAI", "openai", _capuchin(260, 540, 440, 400, 220, 210), host=False, quick=True),
-        *_row(two, "P100", _P100, "Capuchin", "capuchin", _capuchin(350, 1014, 798, 716, 468, 450), quick=True),
-        *_row("TFLMS, Table 3: batch", "P100", _P100, "TFLMS", "lms", {"ResNet-50": 832, "3D U-Net 192^3": 1},
-              quick=True),
-        *_row("vDNN: batch", "TITAN Xp", _TITAN, "vDNN", "vdnn", {"VGG19": 256}, quick=True),
-        *_row("vDNN: bytes at batch 32", "TITAN Xp", _TITAN, "vDNN", "vdnn",
-              {f"VGG{depth}": 32 for depth in (116, 216, 316, 416)}, published_bytes=4_200_000_000, momentum=False),
-        *_row("Chen et al.: bytes at batch 32", "TITAN Xp", _TITAN, "sublinear", "sublinear",
-              {"ResNet, 1001 layers": 32}, published_bytes=7_000_000_000, host=False),
+        *_row(five, "K40c", _K40C, "TensorFlow", "plain", _wide(1408, 80, 64, 128, 80, 48)),
+        *_row(five, "K40c", _K40C, "SuperNeurons", "superneurons", _wide(1792, 224, 240, 384, 256, 176)),
+        *_row(two, "P100", _P100, "TensorFlow", "plain", _capuchin(228, 190, 86, 160, 88, 64)),
+        *_row(two, "P100", _P100, "vDNN", "vdnn", _capuchin(272, 520, 330, 400, 220, 0)),
+        *_row(two, "P100", _P100, "OpenAI", "openai", _capuchin(260, 540, 440, 400, 220, 210), host=False),
+        *_row(two, "P100", _P100, "Capuchin", "capuchin", _capuchin(350, 1014, 798, 716, 468, 450)),
+        *_row("TFLMS, Table 3: batch", "P100", _P100, "TFLMS", "lms", {"ResNet-50": 832, "3D U-Net 192^3": 1}),
+        *_row("vDNN: batch", "TITAN Xp", _TITAN, "vDNN", "vdnn", {"VGG19": 256}),
         *_row(tsplit, "P100", titan, "vDNN-conv", "vdnn_conv", _tsplit(176, 164, 201, 138, 131)),
         *_row(tsplit, "P100", titan, "vDNN-all", "vdnn_all", _tsplit(413, 411, 783, 783, 864)),
         *_row(tsplit, "P100", titan, "Checkpoints", "sublinear", _tsplit(316, 293, 192, 124, 220), host=False),
@@ -160,7 +159,11 @@ def _figures() -> list[Figure]:
                                             ("MobileNetV2", 272, 4.8e9))
           for figure in _row(monet, "P100", _usable("P100"), "MONeT", None, {network: n}, host=False, slowdown=1.1,
                              published_bytes=int(nbytes))],
-        *_row(four, "K40c", _K40C, "TensorFlow", "plain", {"ResNet by depth": 592}, quick=True),
+        *_row("vDNN: bytes at batch 32", "TITAN Xp", _TITAN, "vDNN", "vdnn",
+              {f"VGG{depth}": 32 for depth in (116, 216, 316, 416)}, published_bytes=4_200_000_000, momentum=False),
+        *_row("Chen et al.: bytes at batch 32", "TITAN Xp", _TITAN, "sublinear", "sublinear",
+              {"ResNet, 1001 layers": 32}, published_bytes=7_000_000_000, host=False),
+        *_row(four, "K40c", _K40C, "TensorFlow", "plain", {"ResNet by depth": 592}),
         *_row(four, "K40c", _K40C, "SuperNeurons", "superneurons", {"ResNet by depth": 1920}),
         *_row("SuperNeurons: depth at batch 1", "K40c", _K40C, "SuperNeurons", "superneurons",
               {"ResNet by depth, batch 1": 2498})]

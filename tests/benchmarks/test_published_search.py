@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.published.__main__ import main
-from benchmarks.published.search import NEVER, Setting, Step, largest, least_bytes, least_seconds
-from benchmarks.published.tables import FIGURES, NETWORKS
+from benchmarks.published.bench import AUTO, FULL, Bench, Ours, Row, setting
+from benchmarks.published.page import claims, summary
+from benchmarks.published.search import MOMENTUM, NEVER, Setting, Step, largest, least_bytes, least_seconds
+from benchmarks.published.tables import FIGURES, HOST_BYTES, NETWORKS, Figure
 from minigraph.memory.machine import MACHINES
+from minigraph.memory.policies import POLICIES, Strategy
+from minigraph.passes.schedule import plain
+from minigraph.planning import plan
 from tests.memory.test_policies import convolutional
 
 SETTING = Setting("P100", 1 << 40)
@@ -49,9 +54,75 @@ def test_what_a_policy_needs_by_the_quick_count_is_about_what_its_plan_takes() -
     assert lowest.peak_bytes <= step.planned_bytes(lowest) <= 1.02 * lowest.peak_bytes
 
 
+class Small:
+    """Stands for a network of the tables."""
+
+    def build(self):
+        return small
+
+
+@pytest.fixture
+def figure(monkeypatch: pytest.MonkeyPatch) -> Figure:
+    """A small network in half of what its plain order takes."""
+    monkeypatch.setitem(NETWORKS, "small", Small())
+    whole = Step(small, 64, SETTING).candidates("plain")[0].peak_bytes
+    return Figure("Table 1: batch", "small", "SuperNeurons", "superneurons", 64, whole // 2, "P100")
+
+
+def test_auto_is_asked_as_a_plan_with_the_capacity_as_its_budget(figure: Figure) -> None:
+    row = Bench().measure(figure)
+    auto = row.of(AUTO)
+    found = plan(*small(64), "sgd", "step", "auto", budget=figure.capacity_bytes, host_budget=HOST_BYTES,
+                 machine="P100", optimizer_params=MOMENTUM).figures
+    assert auto is not None and auto.fits and auto.bytes <= figure.capacity_bytes
+    assert auto.slower == pytest.approx(found.step_seconds / found.plain_step_seconds, rel=0.02) and auto.slower >= 1.0
+    assert not row.ours[-1].behind(row.ours[0])
+
+
+def test_the_full_search_is_asked_where_a_policy_is_ahead_and_is_never_behind(
+        figure: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POLICIES, "auto", Strategy(plain, "fastest", combines=True))
+    monkeypatch.setattr("benchmarks.published.search.AUTO", POLICIES["auto"])
+    row = Bench().measure(figure)
+    own, auto, full = (row.of(policy) for policy in ("superneurons", AUTO, FULL))
+    assert own is not None and auto is not None and full is not None
+    assert not auto.fits and auto.slower is None and auto.behind(own)
+    assert full.fits and not full.behind(own)
+    assert summary([row])["auto_slower"] == ["Table 1: SuperNeurons, small (does not fit)"]
+    assert summary([row])["missed_by_auto"] == summary([row])["full_behind"] == []
+
+
+def test_the_largest_sizes_fit_and_that_of_auto_is_not_the_smaller_one(figure: Figure) -> None:
+    bench = Bench()
+    row = bench.measure(figure)
+    bench.search(row)
+    own, auto = row.of("superneurons"), row.of(AUTO)
+    assert own is not None and auto is not None and own.largest is not None and auto.largest is not None
+    assert 64 < own.largest <= auto.largest
+    for ours in (own, auto):
+        assert ours.planned_bytes is not None and ours.planned_bytes <= figure.capacity_bytes
+    with pytest.raises(ValueError):
+        min(c.peak_bytes for c in Step(small, 2 * own.largest, setting(figure)).candidates("superneurons")
+            if c.peak_bytes <= figure.capacity_bytes)
+
+
+def test_the_page_names_each_row_where_a_claim_does_not_hold() -> None:
+    figures = [Figure("Table 1: batch", name, "X", "lms", 8, 100, "P100") for name in ("a", "b", "c")]
+    rows = [Row(figures[0], [Ours("lms", 50, True, 1.2, 20), Ours(AUTO, 40, True, 1.5, 10)]),
+            Row(figures[1], [Ours("lms", 120, False), Ours(AUTO, 130, False)]),
+            Row(figures[2], [Ours("lms", 50, True, 1.2), Ours(AUTO, 60, True, 1.0), Ours(FULL, 50, True, 1.0)])]
+    found = summary(rows)
+    assert found["missed"] == ["Table 1: X, b"] and found["missed_by_auto"] == ["Table 1: X, b (0.00 GB)"]
+    assert found["auto_slower"] == ["Table 1: X, a (1.250)"]
+    assert found["auto_larger"] == ["Table 1: X, b (1.083)", "Table 1: X, c (1.200)"]
+    assert found["full_behind"] == [] and found["auto_smaller"] == ["Table 1: X, a (10 for 20)"]
+    assert [line.rpartition(": ")[2] for line in claims(rows)[4:5]] == ["none."]
+
+
 def test_every_figure_has_its_network_and_machine() -> None:
     assert len({(f.table, f.network, f.system) for f in FIGURES}) == len(FIGURES)
     assert all(f.network in NETWORKS and f.machine in MACHINES and f.published > 0 for f in FIGURES)
+    assert all(f.policy in {None, "plain", *POLICIES} for f in FIGURES)
 
 
 def test_depths_are_rounded_down_to_whole_units() -> None:
