@@ -3,7 +3,7 @@
 // Each thread keeps an element of every input and of every result in registers of its own, and interprets the
 // program for it; all threads take the same branches.
 //
-// Memory: n floats of each input are read once and n floats of out written; out may be any of the inputs. No
+// Memory: n floats of each input, or n bits (bits.cu), are read once and n floats of out written; out may be any of the inputs. No
 // workspace.
 // Bytes: 4 n (inputs + 1). FLOPs: n a step, counting a function as one.
 #include "common.h"
@@ -28,6 +28,7 @@ struct Chain {
   float scalar[kSteps];
   int operation[kSteps], x[kSteps], y[kSteps];
   int inputs, steps;
+  int bits;  // which inputs are bits of elements: 1 << k for input k
 };
 
 __device__ __forceinline__ float operate(int operation, float x, float y, float s) {
@@ -71,12 +72,17 @@ __device__ __forceinline__ float operate(int operation, float x, float y, float 
   }
 }
 
+__device__ __forceinline__ float bit_of(const float *bits, long long i) {
+  return (float)(reinterpret_cast<const unsigned char *>(bits)[i / 8] >> (i % 8) & 1);
+}
+
 }  // namespace
 
 extern "C" __global__ void elementwise_chain(Chain chain, float *out, long long n) {
   fill_each(out, n, [&](long long i) {
     float registers[kInputs + kSteps];
-    for (int k = 0; k < chain.inputs; ++k) registers[k] = chain.input[k][i];
+    for (int k = 0; k < chain.inputs; ++k)
+      registers[k] = chain.bits >> k & 1 ? bit_of(chain.input[k], i) : chain.input[k][i];
     int last = chain.inputs + chain.steps - 1;
     for (int k = 0; k < chain.steps; ++k)
       registers[chain.inputs + k] = operate(chain.operation[k], registers[chain.x[k]], registers[chain.y[k]],

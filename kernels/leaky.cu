@@ -13,9 +13,7 @@ extern "C" __global__ void leaky_forward_float32(const float *data, float *out, 
 // `saved` is any tensor with the sign of the input.
 extern "C" __global__ void leaky_backward_float32(const float *grad, const float *saved, float *out,
                                                   long long n, float slope) {
-  map_each(grad, saved, out, n, [=](float g, float y) {
-    return g * (y > 0.f ? 1.f : y <= 0.f ? slope : 0.f);
-  });
+  map_each(grad, saved, out, n, [=](float g, float y) { return g * (y > 0.f ? 1.f : slope); });
 }
 
 extern "C" __global__ void elu_forward_float32(const float *data, float *out, long long n, float below,

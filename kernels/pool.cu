@@ -5,6 +5,8 @@
 //   backward  a thread an input walks the windows that hold it, in ascending order of its place in them. An
 //             average adds grad / count; a maximum adds grad where this element is the first in row-major
 //             order that is not below the output.
+//   winners   a thread an output: the number of that element in its window, a byte; the gradient from winners, a
+//             thread an input, reads neither data nor output.
 //
 // NaN is the largest of all values, as in NumPy. Memory: inputs are only read, outputs only written; nothing
 // works in place; no workspace. Each tensor is moved about once; one operation an element of a window.
@@ -21,12 +23,13 @@ struct Pool {
   __device__ int out_pixels() const { return out[0] * out[1] * out[2]; }
 };
 
-// The pixels [first, last) of an axis that a window covers, and how many an average counts.
+// The pixels [first, last) of an axis that a window covers, which begins at `start`, and how many an average counts.
 struct Range {
-  int first, last, counted;
+  int start, first, last, counted;
 
   __device__ Range(const Pool &p, int axis, int window) {
-    int start = window * p.stride[axis] - p.pad[axis], end = start + p.kernel[axis];
+    start = window * p.stride[axis] - p.pad[axis];
+    int end = start + p.kernel[axis];
     first = max(start, 0);
     last = min(end, p.in[axis]);
     counted = p.count_pad ? min(end, p.in[axis] + p.pad[axis]) - start : last - first;
@@ -68,14 +71,20 @@ __device__ __forceinline__ void walk_window(const float *plane, const Pool &p, c
       }
 }
 
-// out[i] = reduce(plane, z, y, x) for the window of output i.
-template <class Reduce>
-__device__ __forceinline__ void each_window(const float *data, float *out, const Pool &p, long long elements,
+// The number of a pixel in a window, in row-major order, counted with those outside the image.
+__device__ __forceinline__ int place_in_window(const Pool &p, const Point &at, const Range &z, const Range &y,
+                                               const Range &x) {
+  return ((at.z - z.start) * p.kernel[1] + at.y - y.start) * p.kernel[2] + at.x - x.start;
+}
+
+// out[i] = reduce(plane, z, y, x, i) for the window of output i.
+template <class T, class Reduce>
+__device__ __forceinline__ void each_window(const float *data, T *out, const Pool &p, long long elements,
                                             Reduce reduce) {
   GRID_STRIDE(i, elements) {
     long long plane = i / p.out_pixels();
     Point o((int)(i - plane * p.out_pixels()), p.out);
-    out[i] = reduce(data + plane * p.in_pixels(), Range(p, 0, o.z), Range(p, 1, o.y), Range(p, 2, o.x));
+    out[i] = reduce(data + plane * p.in_pixels(), Range(p, 0, o.z), Range(p, 1, o.y), Range(p, 2, o.x), i);
   }
 }
 
@@ -151,7 +160,7 @@ __device__ __forceinline__ Best image_best(const float *image, long long pixels)
 extern "C" __global__ void pooling_forward_max(const float *__restrict__ data, float *__restrict__ out,
                                                Pool p, long long elements) {
   each_window(data, out, p, elements,
-              [&](const float *plane, const Range &z, const Range &y, const Range &x) {
+              [&](const float *plane, const Range &z, const Range &y, const Range &x, long long) {
                 float best = -__int_as_float(0x7f800000);
                 walk_window(plane, p, z, y, x, [&](float value, int) {
                   best = max_nan(best, value);
@@ -164,7 +173,7 @@ extern "C" __global__ void pooling_forward_max(const float *__restrict__ data, f
 extern "C" __global__ void pooling_forward_avg(const float *__restrict__ data, float *__restrict__ out,
                                                Pool p, long long elements) {
   each_window(data, out, p, elements,
-              [&](const float *plane, const Range &z, const Range &y, const Range &x) {
+              [&](const float *plane, const Range &z, const Range &y, const Range &x, long long) {
                 return sum_window(plane, p, z, y, x) / (float)(z.counted * y.counted * x.counted);
               });
 }
@@ -172,7 +181,7 @@ extern "C" __global__ void pooling_forward_avg(const float *__restrict__ data, f
 extern "C" __global__ void pooling_forward_sum(const float *__restrict__ data, float *__restrict__ out,
                                                Pool p, long long elements) {
   each_window(data, out, p, elements,
-              [&](const float *plane, const Range &z, const Range &y, const Range &x) {
+              [&](const float *plane, const Range &z, const Range &y, const Range &x, long long) {
                 return sum_window(plane, p, z, y, x);
               });
 }
@@ -191,6 +200,30 @@ extern "C" __global__ void pooling_backward_max(const float *__restrict__ grad,
       return first < 0;
     });
     return first == pixel ? grad[window] : 0.f;
+  });
+}
+
+extern "C" __global__ void pooling_winners(const float *__restrict__ data, const float *__restrict__ pooled,
+                                           unsigned char *__restrict__ out, Pool p, long long elements) {
+  each_window(data, out, p, elements,
+              [&](const float *plane, const Range &z, const Range &y, const Range &x, long long window) {
+                float best = pooled[window];
+                int first = 0;
+                walk_window(plane, p, z, y, x, [&](float value, int at) {
+                  if (value < best) return true;
+                  first = place_in_window(p, Point(at, p.in), z, y, x);
+                  return false;
+                });
+                return (unsigned char)first;
+              });
+}
+
+extern "C" __global__ void pooling_by_winners(const float *__restrict__ grad,
+                                              const unsigned char *__restrict__ winners,
+                                              float *__restrict__ out, Pool p, long long elements) {
+  each_pixel(out, p, elements, [&](long long, int pixel, long long window, int a, int b, int c) {
+    int place = place_in_window(p, Point(pixel, p.in), Range(p, 0, a), Range(p, 1, b), Range(p, 2, c));
+    return winners[window] == place ? grad[window] : 0.f;
   });
 }
 

@@ -29,7 +29,7 @@ class BucketingModule(BaseModule):
     """A module for each bucket key, made by `sym_gen(key)` when its first batch comes.
 
     Parameters belong to the bucket `default_bucket_key`, and every other bucket may use these and no others.
-    `memory`, `budget`, `machine`, `search`, `verify`, `fuse` and `poison` are those of Module.
+    `memory`, `budget`, `machine`, `search`, `verify`, `fuse`, `encode` and `poison` are those of Module.
     """
 
     def __init__(self, sym_gen: SymbolGenerator, default_bucket_key: Hashable = None, logger: Any = logging,
@@ -38,7 +38,7 @@ class BucketingModule(BaseModule):
                  group2ctxs: Any = None, compression_params: Any = None, *, memory: str | None = None,
                  budget: int | str | None = None, host_budget: int | str | None = None, disk: str | None = None,
                  machine: str = "cpu", search: str = "default",
-                 verify: bool = True, fuse: bool = True, poison: bool = False) -> None:
+                 verify: bool = True, fuse: bool = True, encode: bool = True, poison: bool = False) -> None:
         super().__init__(logger)
         if default_bucket_key is None:
             raise MXNetError("BucketingModule needs default_bucket_key, the bucket that holds all parameters")
@@ -49,7 +49,7 @@ class BucketingModule(BaseModule):
             "fixed_param_names": fixed_param_names, "state_names": state_names, "group2ctxs": group2ctxs,
             "compression_params": compression_params, "memory": memory, "budget": budget, "host_budget": host_budget,
             "disk": disk, "machine": machine, "search": search,
-            "verify": verify, "fuse": fuse, "poison": poison}
+            "verify": verify, "fuse": fuse, "encode": encode, "poison": poison}
         self._buckets: dict[Hashable, Module] = {}
         self._key: Hashable = default_bucket_key
         self._grad_req: Any = "write"

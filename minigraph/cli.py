@@ -135,6 +135,8 @@ def _command(commands: Any, name: str, purpose: str, run: Any) -> argparse.Argum
                              "`largest` when none is given; a machine file ends in .json")
     parser.add_argument("--profile", metavar="FILE", help="measured times that replace the machine's own")
     parser.add_argument("--no-fuse", action="store_true", help="let every operator run by itself")
+    parser.add_argument("--no-encode", action="store_true",
+                        help="keep whole values where backward needs only a sign, or where a maximum was")
     parser.set_defaults(run=run)
     return parser
 
@@ -145,7 +147,7 @@ def _prepare(given: argparse.Namespace) -> Program:
     optimizer = (given.optimizer or "sgd") if given.program == "step" else given.optimizer
     return prepare(symbol, shapes, optimizer, given.program, given.memory, budget=given.budget,
                    host_budget=given.host_budget, disk=given.disk, machine=given.machine, profile=given.profile,
-                   fuse=not given.no_fuse, search=given.search, slices=given.slices,
+                   fuse=not given.no_fuse, encode=not given.no_encode, search=given.search, slices=given.slices,
                    optimizer_params=parse_settings(given.optimizer_arg))
 
 
@@ -191,7 +193,7 @@ def _print_largest(given: argparse.Namespace) -> None:
     optimizer = (given.optimizer or "sgd") if given.program == "step" else given.optimizer
     found = largest(_builder(given), given.budget, given.machine, given.memory, given.low, given.high, optimizer,
                     given.program, host_budget=given.host_budget, disk=given.disk, fuse=not given.no_fuse,
-                    search=given.search, slices=given.slices,
+                    encode=not given.no_encode, search=given.search, slices=given.slices,
                     optimizer_params=parse_settings(given.optimizer_arg))
     print(json.dumps(_largest_json(found)) if given.json else _largest_text(found))
 

@@ -44,11 +44,12 @@ class Executor(Programs):
     replace its own (`minigraph.measure`). `search="full"` lets `auto` weigh the schedules of every policy. `slices`
     cuts the batch into about so many slices, each of which runs through chains of operators alone; `auto` does so by
     itself where a budget asks for it.
-    `verify=False` skips the plan's proof, `fuse=False` lets every operator run by itself, `fold=True` puts
-    normalisations into the weights before them in evaluation (which rounds otherwise), `poison=True` runs with NaN in
-    all bytes that nobody may read, `graph=True` replays each program as one CUDA graph (on a GPU only). `shared` is an
-    executor whose arenas and parameters are used as well; arguments in `own` (by default those whose shapes are given)
-    may differ from its arguments in shape, and then get bytes of their own.
+    `verify=False` skips the plan's proof, `fuse=False` lets every operator run by itself, `encode=False` keeps whole
+    values where backward needs only a sign, or where a maximum was, `fold=True` puts normalisations into the weights
+    before them in evaluation (which rounds otherwise), `poison=True` runs with NaN in all bytes that nobody may read,
+    `graph=True` replays each program as one CUDA graph (on a GPU only). `shared` is an executor whose arenas and
+    parameters are used as well; arguments in `own` (by default those whose shapes are given) may differ from its
+    arguments in shape, and then get bytes of their own.
     """
 
     def __init__(self, symbol: Any, context: Context | None, shapes: Mapping[str, Shape], *,
@@ -57,13 +58,13 @@ class Executor(Programs):
                  budget: int | str | None = None, host_budget: int | str | None = None,
                  disk: str | None = None, machine: str = "cpu", profile: str | None = None,
                  search: str = "default", slices: int = 1, shared: Executor | None = None,
-                 own: Collection[str] | None = None, verify: bool = True, fuse: bool = True, fold: bool = False,
-                 poison: bool = False, graph: bool = False) -> None:
+                 own: Collection[str] | None = None, verify: bool = True, fuse: bool = True, encode: bool = True,
+                 fold: bool = False, poison: bool = False, graph: bool = False) -> None:
         choice = MemoryChoice.parse(memory, budget, host_budget, disk, search, slices)
         group = shared.group if shared is not None else \
             Group(context or current_context(), disk, choice.may_move_homes)
         super().__init__(symbol, group, shapes, dtypes or {}, grad_req, inputs, own,
-                         Options(choice, machine, profile, verify, fuse, fold, poison, graph))
+                         Options(choice, machine, profile, verify, fuse, encode, fold, poison, graph))
         self.disk = disk
         self._feeds: dict[str, np.ndarray] = {}
         self._given: dict[str, np.ndarray] = {}
@@ -232,7 +233,8 @@ class Executor(Programs):
                             disk=self.disk, machine=options.machine, profile=options.profile,
                             search=options.memory.search, slices=options.memory.slices, shared=self,
                             own=self.arg_names if partial_shaping else None, verify=options.verify,
-                            fuse=options.fuse, fold=options.fold, poison=options.poison, graph=options.graph)
+                            fuse=options.fuse, encode=options.encode, fold=options.fold, poison=options.poison,
+                            graph=options.graph)
         executor.set_updater(self._updater)
         executor._monitor = self._monitor
         return executor

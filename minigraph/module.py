@@ -33,9 +33,9 @@ class Module(BaseModule):
     """A symbol whose arguments are data, labels, and parameters that it keeps and trains.
 
     `memory`, `budget`, `machine`, `profile`, `search`, `slices` and `fold` are those of Executor, `verify=False` skips
-    the proof of each plan, `fuse=False` lets every operator run by itself, and `poison=True` runs with NaN in all bytes
-    that nobody may read. One context only. Outputs are handles that show the last run's values until something else
-    runs.
+    the proof of each plan, `fuse=False` lets every operator run by itself, `encode=False` keeps whole values where
+    backward needs only a sign, and `poison=True` runs with NaN in all bytes that nobody may read. One context only.
+    Outputs are handles that show the last run's values until something else runs.
     """
 
     def __init__(self, symbol: Any, data_names: Sequence[str] | None = ("data",),
@@ -45,7 +45,8 @@ class Module(BaseModule):
                  group2ctxs: Any = None, compression_params: Any = None, *, memory: str | None = None,
                  budget: int | str | None = None, host_budget: int | str | None = None, disk: str | None = None,
                  machine: str = "cpu", profile: str | None = None, search: str = "default", slices: int = 1,
-                 verify: bool = True, fuse: bool = True, fold: bool = False, poison: bool = False) -> None:
+                 verify: bool = True, fuse: bool = True, encode: bool = True, fold: bool = False,
+                 poison: bool = False) -> None:
         super().__init__(logger)
         for name, value in (("group2ctxs", group2ctxs), ("compression_params", compression_params),
                             ("state_names", state_names)):
@@ -56,8 +57,8 @@ class Module(BaseModule):
         self._context = module_support.one_context(context)
         self._options: dict[str, Any] = {"memory": memory, "budget": budget, "host_budget": host_budget,
                                          "disk": disk, "machine": machine, "profile": profile, "search": search,
-                                         "slices": slices, "verify": verify, "fuse": fuse, "fold": fold,
-                                         "poison": poison}
+                                         "slices": slices, "verify": verify, "fuse": fuse, "encode": encode,
+                                         "fold": fold, "poison": poison}
         self._data_names = list(data_names or ())
         self._label_names = list(label_names or ())
         self._fixed = frozenset(fixed_param_names or ())

@@ -42,22 +42,22 @@ def plan(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer | 
          dtypes: Mapping[str, Any] | None = None, inputs: Iterable[str] | None = None,
          optimizer_params: Mapping[str, Any] | None = None, verify: bool = True, budget: int | str | None = None,
          host_budget: int | str | None = None, disk: str | None = None, machine: str = "cpu",
-         profile: str | None = None, search: str = "default", fuse: bool = True, fold: bool = False,
-         slices: int = 1) -> Plan:
+         profile: str | None = None, search: str = "default", fuse: bool = True, encode: bool = True,
+         fold: bool = False, slices: int = 1) -> Plan:
     """The verified plan of one program of `symbol` for inputs of these shapes; nothing is allocated.
 
-    `program` is `step` (needs an optimizer), `train` or `eval`; by default `step` with an optimizer and else
-    `train`. `optimizer` is an optimizer or its name, with `optimizer_params`. `inputs` are the arguments that are fed
-    for every run, which have no gradient; by default those with a shape given, and labels. A policy in `memory` keeps
-    within `budget` (bytes, or a text such as "4GiB") by the times of `machine`, a name or a machine
-    file, or of `profile`, a file of measured times (`minigraph.measure`). With search="full" `auto` weighs the
-    schedules of every policy, and is slower than none at any budget. `fuse`, `fold` and `slices` are those of Executor.
-    The plan is the one that an executor, or a Module, bound in the same way has. MXNetError says what is unknown or
-    does not fit.
+    `program` is `step` (needs an optimizer), `train` or `eval`; by default `step` with an optimizer and else `train`.
+    `optimizer` is an optimizer or its name, with `optimizer_params`. `inputs` are the arguments that are fed for every
+    run, which have no gradient; by default those with a shape given, and labels. A policy in `memory` keeps within
+    `budget` (bytes, or a text such as "4GiB") by the times of `machine`, a name or a machine file, or of `profile`, a
+    file of measured times (`minigraph.measure`). With search="full" `auto` weighs the schedules of every policy, and is
+    slower than none at any budget. `fuse`, `encode`, `fold` and `slices` are those of Executor. The plan is the one
+    that an executor, or a Module, bound in the same way has. MXNetError says what is unknown or does not fit.
     """
     prepared = prepare(symbol, shapes, optimizer, program, memory, grad_req=grad_req, dtypes=dtypes, inputs=inputs,
                        optimizer_params=optimizer_params, verify=verify, budget=budget, host_budget=host_budget,
-                       disk=disk, machine=machine, profile=profile, search=search, fuse=fuse, fold=fold, slices=slices)
+                       disk=disk, machine=machine, profile=profile, search=search, fuse=fuse, encode=encode, fold=fold,
+                       slices=slices)
     return compile_program(prepared.graph, prepared.request, prepared.layout)
 
 
@@ -66,8 +66,8 @@ def prepare(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer
             dtypes: Mapping[str, Any] | None = None, inputs: Iterable[str] | None = None,
             optimizer_params: Mapping[str, Any] | None = None, verify: bool = True, budget: int | str | None = None,
             host_budget: int | str | None = None, disk: str | None = None, machine: str = "cpu",
-            profile: str | None = None, search: str = "default", fuse: bool = True, fold: bool = False,
-            slices: int = 1) -> Program:
+            profile: str | None = None, search: str = "default", fuse: bool = True, encode: bool = True,
+            fold: bool = False, slices: int = 1) -> Program:
     """What `plan` compiles, for whoever wants to look at each pass; the arguments are those of `plan`."""
     name = program or ("train" if optimizer is None else "step")
     if name not in PROGRAMS:
@@ -88,7 +88,7 @@ def prepare(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer
         raise MXNetError(f"budget, host_budget or slices: {error}") from error
     device = _device_of(machine)
     request = Request(name, requests, fed, updater=updater, verify=verify, machine=machine, profile=profile,
-                      algorithms=device.algorithms, fuse=fuse, fold=fold, fuses=device.fuses,
+                      algorithms=device.algorithms, fuse=fuse, encode=encode, fold=fold, fuses=device.fuses,
                       layouts=device.layouts, **vars(choice))
     return Program(graph, request, _layout(graph, fed))
 

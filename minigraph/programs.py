@@ -29,6 +29,7 @@ class Options:
     profile: str | None
     verify: bool
     fuse: bool
+    encode: bool
     fold: bool
     poison: bool
     graph: bool
@@ -148,5 +149,6 @@ class Programs(Bound):
         if options.memory.budget_bytes is not None:
             memory = {**memory, "budget_bytes": max(options.memory.budget_bytes - taken, 0)}
         return Request(name, requests, inputs, updater=self._updater, skip=skip, verify=options.verify,
-                       algorithms=device.algorithms, fuse=options.fuse, fold=options.fold, fuses=device.fuses,
-                       layouts=device.layouts, machine=options.machine, profile=options.profile, **memory)
+                       algorithms=device.algorithms, fuse=options.fuse, encode=options.encode, fold=options.fold,
+                       fuses=device.fuses, layouts=device.layouts, machine=options.machine, profile=options.profile,
+                       **memory)

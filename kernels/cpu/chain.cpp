@@ -3,7 +3,7 @@
 //
 // Contract: the output may lie on any input's bytes, for only a block's last step writes it. A step is a kernel of
 // elemwise.cpp, which works on this thread alone when it is given no more than a block, so results are those of the
-// kernels one by one. Memory-bound: 4 bytes of each input and of the output an element.
+// kernels one by one. Memory-bound: 4 bytes of each input and of the output an element. Inputs may be bits (bits.cpp).
 #include "kernel.h"
 #include "pool.h"
 
@@ -21,7 +21,7 @@ struct ChainCall {
 // Registers are the inputs, the output, and blocks of scratch from there on.
 struct ChainArgs {
     float *tensors[MAX_INPUTS + 1];
-    int64_t size, calls;
+    int64_t size, bits, calls;  // bits: which tensors are bits of elements
     ChainCall call[MAX_CALLS];
 };
 
@@ -41,7 +41,9 @@ void chain_forward(const ChainArgs &a) {
         const int64_t begin = block * BLOCK, count = a.size - begin < BLOCK ? a.size - begin : BLOCK;
         float *scratch = thread_scratch();
         const auto at = [&](int64_t r) {
-            return r <= MAX_INPUTS ? a.tensors[r] + begin : scratch + (r - MAX_INPUTS - 1) * BLOCK;
+            if (r > MAX_INPUTS) return scratch + (r - MAX_INPUTS - 1) * BLOCK;
+            if (a.bits >> r & 1) return reinterpret_cast<float *>(reinterpret_cast<uint8_t *>(a.tensors[r]) + begin / 8);
+            return a.tensors[r] + begin;
         };
         for (int64_t k = 0; k < a.calls; k++) {
             const ChainCall &call = a.call[k];

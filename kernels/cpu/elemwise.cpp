@@ -4,27 +4,10 @@
 // Memory-bound: 4 bytes of each operand an element. Every element goes through the same vector code, wherever it lies; an
 // output larger than the caches is stored past them, which spares reading its lines first.
 #include "activate.h"
+#include "elementwise.h"
 #include "kernel.h"
-#include "lanes.h"
-#include "pool.h"
 
 namespace {
-
-constexpr int64_t BLOCK = 1 << 14;  // elements of a task: 64 KiB of each operand
-
-// Call body(access, i) for each vector of `size` elements, in parallel.
-template <class Body> void elementwise(int64_t size, bool streamed, const Body &body) {
-    parallel((size + BLOCK - 1) / BLOCK, [&](int64_t block) {
-        const int64_t begin = block * BLOCK, count = size - begin < BLOCK ? size - begin : BLOCK;
-        const auto at = [&](auto access, int64_t i) { body(access, begin + i); };
-        if (streamed) {
-            each_vector<Streamed>(count, at);
-            Streamed::finish();
-        } else {
-            each_vector(count, at);
-        }
-    });
-}
 
 struct UnaryArgs {
     const float *data;

@@ -2,7 +2,8 @@
 //
 // Contract: padding lanes stay zero. A plane is one image's channel, or block of channels in nChw16c, with 1 or 16 lanes
 // a pixel; nothing is padded: windows are clipped at the image's border. Forward reads each window and writes each output
-// once; backward adds each output's gradient to where it came from, plane by plane.
+// once; backward adds each output's gradient to where it came from, plane by plane. Winners are the places of maxima in
+// their windows, in row-major order, a byte a place: the first that is not below the output.
 #include "functions.h"
 #include "kernel.h"
 #include "pool.h"
@@ -66,6 +67,60 @@ INLINE Vec won_whole(const Vec &x, const Vec &y, Vec &rest) {
     return share;
 }
 
+// The places of winners: one, or those of a block's lanes.
+struct Place {
+    int32_t value;
+    static INLINE Place load(const uint8_t *from) { return {*from}; }
+    static INLINE Place zero() { return {0}; }
+    INLINE void keep(int64_t) {}
+    INLINE void store(uint8_t *to) const { *to = static_cast<uint8_t>(value); }
+};
+typedef uint8_t NativeByte __attribute__((vector_size(NATIVE)));
+struct Places {
+    NativeInt part[PARTS];
+    static INLINE Places load(const uint8_t *from) {
+        Places v;
+        for (int i = 0; i < PARTS; i++) {
+            NativeByte bytes;
+            std::memcpy(&bytes, from + i * NATIVE, sizeof bytes);
+            v.part[i] = __builtin_convertvector(bytes, NativeInt);
+        }
+        return v;
+    }
+    static INLINE Places zero() { return {}; }
+    // Zero all lanes but the first ones.
+    INLINE void keep(int64_t lanes) {
+        for (int i = 0; i < PARTS; i++)
+            for (int j = 0; j < NATIVE; j++)
+                if (i * NATIVE + j >= lanes) part[i][j] = 0;
+    }
+    INLINE void store(uint8_t *to) const {
+        for (int i = 0; i < PARTS; i++) {
+            const NativeByte bytes = __builtin_convertvector(part[i], NativeByte);
+            std::memcpy(to + i * NATIVE, &bytes, sizeof bytes);
+        }
+    }
+};
+INLINE Place places_of(const Single &) { return Place::zero(); }
+INLINE Places places_of(const Vec &) { return Places::zero(); }
+
+// `place` where x is not below y, else what was found before.
+INLINE void find(const Single &x, const Single &y, int32_t place, Place &found) {
+    found.value = x.value < y.value ? found.value : place;
+}
+INLINE void find(const Vec &x, const Vec &y, int32_t place, Places &found) {
+    for (int i = 0; i < PARTS; i++) found.part[i] = x.part[i] < y.part[i] ? found.part[i] : NativeInt{} + place;
+}
+// `grad` where the winner is at `place`, else 0.
+INLINE Single share_of(const Single &grad, const Place &winner, int32_t place) {
+    return {winner.value == place ? grad.value : 0.0f};
+}
+INLINE Vec share_of(const Vec &grad, const Places &winner, int32_t place) {
+    Vec share;
+    for (int i = 0; i < PARTS; i++) share.part[i] = winner.part[i] == place ? grad.part[i] : Native{};
+    return share;
+}
+
 constexpr int AXES = 3;
 
 struct Windows {
@@ -82,14 +137,15 @@ struct Windows {
     }
 };
 
-// The part of one output's window that lies in the image, and what an average divides by.
+// The part of one output's window that lies in the image, where it begins in it, and what an average divides by.
 struct Window {
-    int64_t first[AXES], last[AXES];
+    int64_t start[AXES], first[AXES], last[AXES];
     float count;
 };
 
 INLINE void clip(const Windows &w, int axis, int64_t at, Window &window) {
     const int64_t start = at * w.stride[axis] - w.pad[axis], end = start + w.kernel[axis], length = w.in[axis];
+    window.start[axis] = start;
     window.first[axis] = start < 0 ? 0 : start;
     window.last[axis] = end < length ? end : length;
     window.count *= static_cast<float>(w.include_pad ? least(end, length + w.pad[axis]) - start
@@ -102,6 +158,29 @@ template <class Body> INLINE void each_tap(const Windows &w, const Window &windo
         for (int64_t h = window.first[1]; h < window.last[1]; h++) {
             const int64_t row = (d * w.in[1] + h) * w.in[2];
             for (int64_t x = window.first[2]; x < window.last[2]; x++) body((row + x) * lanes);
+        }
+}
+
+// Call body(offset, place in the window) as each_tap does.
+template <class Body> INLINE void each_place(const Windows &w, const Window &window, int64_t lanes, const Body &body) {
+    for (int64_t d = window.first[0]; d < window.last[0]; d++)
+        for (int64_t h = window.first[1]; h < window.last[1]; h++) {
+            const int64_t row = (d * w.in[1] + h) * w.in[2];
+            const int64_t places = ((d - window.start[0]) * w.kernel[1] + h - window.start[1]) * w.kernel[2];
+            for (int64_t x = window.first[2]; x < window.last[2]; x++)
+                body((row + x) * lanes, static_cast<int32_t>(places + x - window.start[2]));
+        }
+}
+
+// The same in the reverse order.
+template <class Body>
+INLINE void each_place_back(const Windows &w, const Window &window, int64_t lanes, const Body &body) {
+    for (int64_t d = window.last[0] - 1; d >= window.first[0]; d--)
+        for (int64_t h = window.last[1] - 1; h >= window.first[1]; h--) {
+            const int64_t row = (d * w.in[1] + h) * w.in[2];
+            const int64_t places = ((d - window.start[0]) * w.kernel[1] + h - window.start[1]) * w.kernel[2];
+            for (int64_t x = window.last[2] - 1; x >= window.first[2]; x--)
+                body((row + x) * lanes, static_cast<int32_t>(places + x - window.start[2]));
         }
 }
 
@@ -129,28 +208,77 @@ struct ForwardArgs {
     Windows w;
 };
 
-void pooling_forward(const ForwardArgs &a) {
-    const Windows &w = a.w;
+// Call body(nothing, plane, output pixel, window) for the outputs of all planes, in parallel.
+template <class Body> void all_windows(const Windows &w, const Body &body) {
     const int64_t rows = w.out[0] * w.out[1], wide = largest(1, TASK_PIXELS / largest(1, w.out[2]));
     const int64_t cuts = (rows + wide - 1) / wide;
     with_lanes(w.blocked, [&](auto nothing) {
-        using V = decltype(nothing);
-        constexpr int64_t lanes = lanes_of<V>();
         parallel(w.planes * cuts, [&](int64_t task) {
             const int64_t plane = task / cuts, first = task % cuts * wide;
-            const float *data = a.data + plane * w.in_pixels() * lanes;
-            float *out = a.out + plane * w.out_pixels() * lanes;
-            each_window(w, first, least(rows, first + wide), [&](int64_t at, const Window &window) {
-                V found = nothing;
-                if (w.kind == MAXIMUM) {
-                    found = V::load(data + ((window.first[0] * w.in[1] + window.first[1]) * w.in[2] + window.first[2]) *
-                                               lanes);
-                    each_tap(w, window, lanes, [&](int64_t i) { found = larger(found, V::load(data + i)); });
-                } else {
-                    each_tap(w, window, lanes, [&](int64_t i) { found += V::load(data + i); });
-                    if (w.kind == AVERAGE) found = divided(found, window.count);
-                }
-                found.store(out + at * lanes);
+            each_window(w, first, least(rows, first + wide),
+                        [&](int64_t at, const Window &window) { body(nothing, plane, at, window); });
+        });
+    });
+}
+
+void pooling_forward(const ForwardArgs &a) {
+    const Windows &w = a.w;
+    all_windows(w, [&](auto nothing, int64_t plane, int64_t at, const Window &window) {
+        using V = decltype(nothing);
+        constexpr int64_t lanes = lanes_of<V>();
+        const float *data = a.data + plane * w.in_pixels() * lanes;
+        V found = nothing;
+        if (w.kind == MAXIMUM) {
+            found = V::load(data + ((window.first[0] * w.in[1] + window.first[1]) * w.in[2] + window.first[2]) * lanes);
+            each_tap(w, window, lanes, [&](int64_t i) { found = larger(found, V::load(data + i)); });
+        } else {
+            each_tap(w, window, lanes, [&](int64_t i) { found += V::load(data + i); });
+            if (w.kind == AVERAGE) found = divided(found, window.count);
+        }
+        found.store(a.out + (plane * w.out_pixels() + at) * lanes);
+    });
+}
+
+struct WinnersArgs {
+    const float *data, *pooled;
+    uint8_t *winners;
+    int64_t blocks, last;  // of channels, and lanes of the last one that are no padding
+    Windows w;
+};
+
+void pooling_winners(const WinnersArgs &a) {
+    const Windows &w = a.w;
+    all_windows(w, [&](auto nothing, int64_t plane, int64_t at, const Window &window) {
+        using V = decltype(nothing);
+        constexpr int64_t lanes = lanes_of<V>();
+        const float *data = a.data + plane * w.in_pixels() * lanes;
+        const int64_t to = (plane * w.out_pixels() + at) * lanes;
+        const V y = V::load(a.pooled + to);
+        auto found = places_of(nothing);
+        each_place_back(w, window, lanes, [&](int64_t i, int32_t place) { find(V::load(data + i), y, place, found); });
+        if (plane % a.blocks == a.blocks - 1) found.keep(a.last);
+        found.store(a.winners + to);
+    });
+}
+
+// Call body(gradient, offset of the plane in the data, offset in the output, window, give) for all outputs; it hands each
+// share of the gradient to give(offset in the plane, share).
+template <class Body> void spread(const Windows &w, const float *grad, float *data_grad, const Body &body) {
+    const bool tiles = w.tiles();
+    with_lanes(w.blocked, [&](auto nothing) {
+        using V = decltype(nothing);
+        constexpr int64_t lanes = lanes_of<V>();
+        parallel(w.planes, [&](int64_t plane) {
+            const int64_t in = plane * w.in_pixels() * lanes;
+            float *to = data_grad + in;
+            if (!tiles) std::memset(to, 0, static_cast<size_t>(w.in_pixels() * lanes) * sizeof(float));
+            const auto give = [&](int64_t i, V share) {
+                if (!tiles) share += V::load(to + i);
+                share.store(to + i);
+            };
+            each_window(w, 0, w.out[0] * w.out[1], [&](int64_t at, const Window &window) {
+                const int64_t out = (plane * w.out_pixels() + at) * lanes;
+                body(V::load(grad + out), in, out, window, give);
             });
         });
     });
@@ -164,29 +292,32 @@ struct BackwardArgs {
 
 void pooling_backward(const BackwardArgs &a) {
     const Windows &w = a.w;
-    const bool tiles = w.tiles();
-    with_lanes(w.blocked, [&](auto nothing) {
-        using V = decltype(nothing);
+    spread(w, a.grad, a.data_grad, [&](auto rest, int64_t in, int64_t out, const Window &window, const auto &give) {
+        using V = decltype(rest);
         constexpr int64_t lanes = lanes_of<V>();
-        parallel(w.planes, [&](int64_t plane) {
-            const int64_t in = plane * w.in_pixels() * lanes, out = plane * w.out_pixels() * lanes;
-            float *to = a.data_grad + in;
-            if (!tiles) std::memset(to, 0, static_cast<size_t>(w.in_pixels() * lanes) * sizeof(float));
-            const auto give = [&](int64_t i, V share) {
-                if (!tiles) share += V::load(to + i);
-                share.store(to + i);
-            };
-            each_window(w, 0, w.out[0] * w.out[1], [&](int64_t at, const Window &window) {
-                V rest = V::load(a.grad + out + at * lanes);
-                if (w.kind == MAXIMUM) {
-                    const V y = V::load(a.pooled + out + at * lanes);
-                    each_tap(w, window, lanes, [&](int64_t i) { give(i, won(V::load(a.data + in + i), y, rest)); });
-                } else {
-                    if (w.kind == AVERAGE) rest = divided(rest, window.count);
-                    each_tap(w, window, lanes, [&](int64_t i) { give(i, rest); });
-                }
-            });
-        });
+        if (w.kind == MAXIMUM) {
+            const V y = V::load(a.pooled + out);
+            each_tap(w, window, lanes, [&](int64_t i) { give(i, won(V::load(a.data + in + i), y, rest)); });
+        } else {
+            if (w.kind == AVERAGE) rest = divided(rest, window.count);
+            each_tap(w, window, lanes, [&](int64_t i) { give(i, rest); });
+        }
+    });
+}
+
+struct ByWinnersArgs {
+    const float *grad;
+    const uint8_t *winners;
+    float *data_grad;
+    Windows w;
+};
+
+void pooling_by_winners(const ByWinnersArgs &a) {
+    const Windows &w = a.w;
+    spread(w, a.grad, a.data_grad, [&](auto grad, int64_t, int64_t out, const Window &window, const auto &give) {
+        using V = decltype(grad);
+        const auto winner = decltype(places_of(grad))::load(a.winners + out);
+        each_place(w, window, lanes_of<V>(), [&](int64_t i, int32_t place) { give(i, share_of(grad, winner, place)); });
     });
 }
 
@@ -254,5 +385,7 @@ void pooling_whole_backward(const WholeBackwardArgs &a) {
 
 KERNEL(pooling_forward, ForwardArgs)
 KERNEL(pooling_backward, BackwardArgs)
+KERNEL(pooling_winners, WinnersArgs)
+KERNEL(pooling_by_winners, ByWinnersArgs)
 KERNEL(pooling_whole_forward, WholeForwardArgs)
 KERNEL(pooling_whole_backward, WholeBackwardArgs)

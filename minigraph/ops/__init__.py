@@ -7,6 +7,7 @@ from . import (
     attention,
     basic,
     batch_rows,
+    bits,
     broadcast,
     broadcast_more,
     chain,
@@ -40,6 +41,7 @@ from . import (
     ordering,
     pad,
     pool,
+    pool_winners,
     prelu,
     random,
     reduce,
@@ -63,12 +65,12 @@ from . import (
 from .op import Op, Sample, ShapeError, Workspace
 from .registry import get_op, names, public_names, register
 
-FAMILIES = (activated, activation, attention, basic, batch_rows, broadcast, broadcast_more, chain, conv,
+FAMILIES = (activated, activation, attention, basic, batch_rows, bits, broadcast, broadcast_more, chain, conv,
             conv_weight, deconv, dense, diagonal, elemwise, entropy, expanding, gamma, gelu, indexing, instance_norm,
-            layer_norm, layout,
-            leaky, logical, loss, lrn, lstm, matmul, modulo, norm, norm_inference, norm_sliced, norm_train, optimizer,
-            optimizer_more, ordering, pad, pool, prelu, random, reduce, reduce_more, rnn, rounding, scalar, selecting,
-            sequence, shape, shape_more, sizes, slicing, softmax, spatial, svm, transcendental, transfer, unary)
+            layer_norm, layout, leaky, logical, loss, lrn, lstm, matmul, modulo, norm, norm_inference, norm_sliced,
+            norm_train, optimizer, optimizer_more, ordering, pad, pool, pool_winners, prelu, random, reduce,
+            reduce_more, rnn, rounding, scalar, selecting, sequence, shape, shape_more, sizes, slicing, softmax,
+            spatial, svm, transcendental, transfer, unary)
 """The modules whose import fills the registry."""
 
 __all__ = ["FAMILIES", "Op", "Sample", "ShapeError", "Workspace", "get_op", "names", "public_names",

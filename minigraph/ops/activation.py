@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..base import Algorithm, Builder, Entry, TensorType
+from .bits import relu_encoding
 from .elemwise import only
-from .op import Arrays, Op, Workspace
+from .op import Arrays, Encoding, Op, Workspace
 from .params import REQUIRED, param
 from .pointwise import Derivative, Unary, block_bytes, block_scratch, blocks
 from .registry import register
@@ -194,3 +195,6 @@ class ActivationBackward(Derivative):
 
     def derivative(self, p: ActivationParams, saved: np.ndarray, out: np.ndarray, *extra: np.ndarray) -> None:
         SLOPES[p.act_type](saved, out)
+
+    def encoding(self, p: ActivationParams, ins: Sequence[TensorType]) -> Encoding | None:
+        return relu_encoding(ins) if p.act_type == "relu" else None

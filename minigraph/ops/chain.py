@@ -1,20 +1,21 @@
 """Chains of elementwise ops as one op: a small program over blocks that stay in the cache.
 
 The program is a text: a list of steps [op, registers that it reads, params]. The registers are first the inputs, then
-the result of each step; the last result is the output.
+the result of each step; the last result is the output. Inputs of steps by bits (bits.py) are bits.
 """
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..base import Algorithm, Cost, TensorType, align
-from .op import Arrays, Op, Sample, Sliced, Workspace
+from ..base import Algorithm, Cost, PartialShape, TensorType, align
+from .bits import BITS, UINT8, ByBits, bits_shape, fitting_bits, has_rows
+from .op import Arrays, Encoding, Op, Sample, Sliced, Workspace, merge_shapes
 from .params import REQUIRED, param, parse_params
 from .pointwise import CHAIN, flat, joined
 from .registry import get_op, register
@@ -51,6 +52,12 @@ def steps_of(program: str) -> tuple[Step, ...]:
 
 
 @lru_cache(maxsize=4096)
+def bits_of(p: ChainParams) -> frozenset[int]:
+    """The inputs that are bits."""
+    return frozenset(step.inputs[1] for step in steps_of(p.program) if isinstance(step.op, ByBits))
+
+
+@lru_cache(maxsize=4096)
 def slots_of(p: ChainParams) -> tuple[int, ...]:
     """The block of scratch that each step but the last writes; a block is used again after its last reader."""
     steps = steps_of(p.program)
@@ -77,11 +84,31 @@ class _Elementwise(Op):
     def count_param(self) -> str | None:
         return "num_args"
 
+    def infer_shape(self, p: ChainParams, ins: list[PartialShape], outs: list[PartialShape],
+                    ) -> tuple[list[PartialShape], list[PartialShape]]:
+        bits = bits_of(p)
+        shape = merge_shapes(*(t for k, t in enumerate(ins) if k not in bits), *outs)
+        return [fitting_bits(shape, t) if k in bits else shape for k, t in enumerate(ins)], [shape]
+
+    def infer_dtype(self, p: ChainParams, ins: list[np.dtype | None], outs: list[np.dtype | None],
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        bits = bits_of(p)
+        known = next((t for k, t in enumerate((*ins, *outs)) if k not in bits and t is not None), None)
+        return [UINT8 if k in bits else t or known for k, t in enumerate(ins)], [known]
+
     def inplace(self, p: ChainParams) -> tuple[tuple[int, int], ...]:
-        return tuple((i, 0) for i in range(p.num_args))
+        return tuple((i, 0) for i in range(p.num_args) if i not in bits_of(p))
 
     def sliced(self, p: ChainParams, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
-        return Sliced.every(ins, outs)
+        return Sliced.every(ins, outs) if all(has_rows(outs[0], ins[k]) for k in bits_of(p)) else None
+
+    def encoding(self, p: ChainParams, ins: Sequence[TensorType]) -> Encoding | None:
+        """That of the first input that all steps which read it can read encoded in one way."""
+        for k in range(p.num_args):
+            forms = {_encoded(step, k, ins[k]) for step in steps_of(p.program) if k in step.inputs}
+            if len(forms) == 1 and (form := forms.pop()) is not None:
+                return replace(form, of=(k,), reader=self.name, reader_params=_reading(p, k, form))
+        return None
 
     def algorithms(self, p: ChainParams, ins: Sequence[TensorType], outs: Sequence[TensorType],
                    ) -> tuple[Algorithm, ...]:
@@ -99,10 +126,10 @@ class _Elementwise(Op):
         block = TensorType((min(out.size, BLOCK),), out.dtype)
         scratch = [work.array(block.shape, out.dtype) for _ in range(max(slots_of(p), default=-1) + 1)]
         inner = Workspace(work.array((_scratch_bytes(p, block),), np.uint8))
-        rows = [flat(a) for a in ins]
+        rows = [(flat(a), BITS if k in bits_of(p) else 1) for k, a in enumerate(ins)]
         for start in range(0, out.size, BLOCK):
             part = slice(start, min(start + BLOCK, out.size))
-            registers = [row[part] for row in rows]
+            registers = [row[part.start // width:-(-part.stop // width)] for row, width in rows]
             for k, step in enumerate(steps):
                 target = out[part] if k == len(steps) - 1 else scratch[slots_of(p)[k]][:part.stop - start]
                 step.op.compute(step.params, [registers[r] for r in step.inputs], [target], inner.reset())
@@ -120,7 +147,28 @@ class _Elementwise(Op):
                        ["elemwise_sub", [4, 3], {}], ["sqrt", [3], {}], ["elemwise_div", [5, 6], {}], shape=(7,)),
                 sample(2, ["Activation", [0], {"act_type": "softrelu"}],
                        ["_activation_backward", [1, 2], {"act_type": "tanh"}], ["_accumulate", [3, 3], {}],
-                       shape=(3, 41, 83)))
+                       shape=(3, 41, 83)),
+                Sample({"num_args": 3, "program": json.dumps([["_accumulate", [0, 1], {}],
+                                                              ["_relu_backward_bits", [3, 2], {}]])},
+                       ((4, 5001), (4, 5001), bits_shape((4, 5001))), integer={"arg2": 256}, differentiable=False))
+
+
+def _encoded(step: Step, register: int, tensor: TensorType) -> Encoding | None:
+    """How a step reads an encoding of a register, which it reads in no other place."""
+    form = step.op.encoding(step.params, [tensor] * len(step.inputs))
+    return form if form is not None and [step.inputs[k] for k in form.of] == [register] \
+        and step.inputs.count(register) == 1 and issubclass(type(get_op(form.reader)), ByBits) else None
+
+
+def _reading(p: ChainParams, k: int, form: Encoding) -> ChainParams:
+    """The program in which input `k` comes last and is an encoding."""
+    last = p.num_args - 1
+    place = [*range(k), last, *range(k, last)]
+    steps = []
+    for step, (name, reads, values) in zip(steps_of(p.program), json.loads(p.program), strict=True):
+        reads = [place[r] if r < p.num_args else r for r in reads]
+        steps.append([form.reader, reads, vars(form.reader_params)] if k in step.inputs else [name, reads, values])
+    return replace(p, program=json.dumps(steps))
 
 
 def _scratch_bytes(p: ChainParams, block: TensorType) -> int:

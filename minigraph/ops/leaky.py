@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..base import Algorithm, Builder, Entry, MXNetError, PartialShape, TensorType
+from .bits import slope_encoding
 from .elemwise import only
-from .op import Arrays, Op, Sample, Workspace
+from .op import Arrays, Encoding, Op, Sample, Workspace
 from .params import REQUIRED, param
 from .pointwise import Derivative, Unary, block_bytes, block_scratch, blocks
 from .prelu import infer_prelu
@@ -161,10 +162,13 @@ class LeakyBackward(Derivative):
     extra = 1
 
     def derivative(self, p: SlopeParams, saved: np.ndarray, out: np.ndarray, *extra: np.ndarray) -> None:
-        np.less_equal(saved, 0, out=extra[0])
-        np.multiply(extra[0], p.slope, out=extra[0])
         np.greater(saved, 0, out=out)
+        np.subtract(1, out, out=extra[0])
+        np.multiply(extra[0], p.slope, out=extra[0])
         np.add(out, extra[0], out=out)
+
+    def encoding(self, p: SlopeParams, ins: Sequence[TensorType]) -> Encoding | None:
+        return slope_encoding("_positive_bits", ins, p.slope)
 
 
 @register

@@ -100,6 +100,22 @@ class Sliced:
         return Sliced(tuple(k not in whole for k in range(len(ins))), (False,) * len(outs), resume)
 
 
+@dataclass(frozen=True)
+class Encoding:
+    """How an op does with less than the whole of some of its inputs.
+
+    `of` are those inputs. The op `encoder` makes of them, in their order, one tensor of the type `kind`; the op
+    `reader` makes what this one does, bit for bit, of its other inputs in their order and then of that tensor.
+    """
+
+    of: tuple[int, ...]
+    encoder: str
+    encoder_params: Any
+    kind: TensorType
+    reader: str
+    reader_params: Any
+
+
 class Op:
     """Base of all operators; a subclass overrides what differs from the defaults."""
 
@@ -256,6 +272,13 @@ class Op:
         """The op that makes output 0 again from outputs that were kept, and those outputs; None when there is none.
 
         It has the same params, and its inputs are this op's and then the kept outputs.
+        """
+        return None
+
+    def encoding(self, p: Any, ins: Sequence[TensorType]) -> Encoding | None:
+        """How the op, in backward, does with an encoding of values of forward; None, the default, where it does not.
+
+        `ins` have the layouts in which the op reads them.
         """
         return None
 

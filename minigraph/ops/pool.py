@@ -17,12 +17,14 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
 from .chunks import chunk_rows, chunks
-from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
+from .op import Arrays, Encoding, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import param
-from .registry import register
+from .registry import get_op, register
 from .window import ALL, LAYOUTS, check_rank, clip, per_axis
 
 Types = Sequence[TensorType]
+MOST_PLACES = 256
+"""Elements of a window of which each has a number in a byte."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,14 @@ class PoolingParams:
 
 
 @dataclass(frozen=True)
-class _Windows:
-    """Where windows lie: for each tap in row-major order, which outputs read which inputs."""
+class Windows:
+    """Where windows lie: for each tap in row-major order, which outputs read which inputs; `places` are the numbers of
+    these taps, counted with those that no window has in the image."""
 
     taps: tuple[tuple[tuple[slice, ...], tuple[slice, ...]], ...]
     counts: tuple[tuple[int, ...], ...]         # an axis: elements that each window counts
     disjoint: bool                              # no input lies in two windows
+    places: tuple[int, ...]
 
     @property
     def count(self) -> int | None:
@@ -92,11 +96,11 @@ class Pooling(Op):
         if p.global_pool:
             _pool_whole(p, data, out)
             return
-        windows = _windows(p, data.shape[2:], out.shape[2:])
+        windows = windows_of(p, data.shape[2:], out.shape[2:])
         counts = work.array(*_counts_array(p, data.shape, out.shape, out.dtype))
         divisor = _divisor(p, windows, counts)
         reduce = np.maximum if p.pool_type == "max" else np.add
-        for s in _image_chunks(data):
+        for s in image_chunks(data):
             _pool(windows, reduce, data[s], out[s])
             if divisor is not None:
                 np.divide(out[s], divisor, out=out[s])
@@ -157,9 +161,9 @@ class _PoolingBackward(Op):
         if p.global_pool:
             _spread_whole(p, ins[0], ins[1], outs[0], scratch)
             return
-        windows = _windows(p, ins[1].shape[2:], ins[0].shape[2:])
+        windows = windows_of(p, ins[1].shape[2:], ins[0].shape[2:])
         if p.pool_type == "max":
-            for s in _image_chunks(ins[1]):
+            for s in image_chunks(ins[1]):
                 _spread_maximum(windows, ins[0][s], ins[1][s], ins[2][s], outs[0][s], scratch)
         else:
             _spread_evenly(windows, _divisor(p, windows, scratch[0]), ins[0], outs[0], scratch[1])
@@ -177,6 +181,15 @@ class _PoolingBackward(Op):
 
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
         return (Algorithm(workspace_bytes=Workspace.bytes_for(*self._arrays(p, *ins[:2]))),)
+
+    def encoding(self, p: Any, ins: Types) -> Encoding | None:
+        """The place of the first maximal element in each window, in a byte."""
+        if not _needs_output(p) or prod(p.kernel) > MOST_PLACES:
+            return None
+        winners = TensorType(ins[2].shape, np.dtype(np.uint8), ins[2].layout)
+        reader = "_pooling_by_winners"
+        params = get_op(reader).Params(**vars(p), size=ins[1].shape[2:])
+        return Encoding((1, 2), "_pooling_winners", p, winners, reader, params)
 
     def sliced(self, p: Any, ins: Types,
                outs: Types) -> Sliced | None:
@@ -216,17 +229,19 @@ def _out_length(p: PoolingParams, data: PartialShape, length: int, kernel: int, 
 
 
 @lru_cache(maxsize=1024)
-def _windows(p: PoolingParams, spatial: Shape, out: Shape) -> _Windows:
+def windows_of(p: PoolingParams, spatial: Shape, out: Shape) -> Windows:
+    """The windows over images of `spatial` size that make outputs of the size `out`."""
     stride, pad = per_axis(p.stride, p.kernel, 1, "stride"), per_axis(p.pad, p.kernel, 0, "pad")
-    taps = []
-    for tap in product(*map(range, p.kernel)):
+    taps, places = [], []
+    for place, tap in enumerate(product(*map(range, p.kernel))):
         cuts = [clip(o, x, s, t - m) for o, x, s, t, m in zip(out, spatial, stride, tap, pad, strict=True)]
         if None not in cuts:
             taps.append((tuple(cut[0] for cut in cuts if cut), tuple(cut[1] for cut in cuts if cut)))
+            places.append(place)
     counts = tuple(tuple(_counted(p, o * s - m, k, x, m) for o in range(n))
                    for n, x, k, s, m in zip(out, spatial, p.kernel, stride, pad, strict=True))
     disjoint = all(s >= k for s, k in zip(stride, p.kernel, strict=True))
-    return _Windows(tuple(taps), counts, disjoint)
+    return Windows(tuple(taps), counts, disjoint, tuple(places))
 
 
 def _counted(p: PoolingParams, start: int, kernel: int, length: int, pad: int) -> int:
@@ -238,12 +253,12 @@ def _counted(p: PoolingParams, start: int, kernel: int, length: int, pad: int) -
 
 def _counts_array(p: PoolingParams, data: Shape, out: Shape, dtype: Any) -> tuple[Shape, Any]:
     """Shape and dtype of the counts of an average whose windows differ; else of nothing."""
-    if p.pool_type != "avg" or p.global_pool or _windows(p, data[2:], out[2:]).count is not None:
+    if p.pool_type != "avg" or p.global_pool or windows_of(p, data[2:], out[2:]).count is not None:
         return (0,), dtype
     return out[2:], dtype
 
 
-def _divisor(p: PoolingParams, windows: _Windows, counts: np.ndarray) -> np.ndarray | int | None:
+def _divisor(p: PoolingParams, windows: Windows, counts: np.ndarray) -> np.ndarray | int | None:
     """What an average divides by: a number, or counts written to the scratch array; None if nothing."""
     if p.pool_type != "avg" or windows.count == 1:
         return None
@@ -255,11 +270,12 @@ def _divisor(p: PoolingParams, windows: _Windows, counts: np.ndarray) -> np.ndar
     return counts
 
 
-def _image_chunks(data: np.ndarray) -> Iterator[slice]:
+def image_chunks(data: np.ndarray) -> Iterator[slice]:
+    """The canonical chunks of the images of a batch."""
     return chunks(len(data), chunk_rows(prod(data.shape[1:]) * data.dtype.itemsize))
 
 
-def _pool(windows: _Windows, reduce: np.ufunc, data: np.ndarray, out: np.ndarray) -> None:
+def _pool(windows: Windows, reduce: np.ufunc, data: np.ndarray, out: np.ndarray) -> None:
     """Reduce the taps of each window into `out`."""
     full = tuple(slice(0, n) for n in out.shape[2:])
     first = next((tap for tap in windows.taps if tap[0] == full), None)
@@ -300,10 +316,10 @@ def _spread_whole(p: PoolingParams, grad: np.ndarray, data: np.ndarray, out: np.
         np.copyto(images, grad.reshape(*grad.shape[:2], 1))
 
 
-def _spread_evenly(windows: _Windows, divisor: np.ndarray | int | None, grad: np.ndarray, out: np.ndarray,
+def _spread_evenly(windows: Windows, divisor: np.ndarray | int | None, grad: np.ndarray, out: np.ndarray,
                    scratch: np.ndarray) -> None:
     """Write `out` = for each input the sum of grad / divisor over the windows that hold it."""
-    for s in _image_chunks(out):
+    for s in image_chunks(out):
         out[s].fill(0)
         share = grad[s]
         if divisor is not None:
@@ -316,7 +332,7 @@ def _spread_evenly(windows: _Windows, divisor: np.ndarray | int | None, grad: np
                 np.add(part, share[(ALL, ALL, *into)], out=part)
 
 
-def _spread_maximum(windows: _Windows, grad: np.ndarray, data: np.ndarray, pooled: np.ndarray,
+def _spread_maximum(windows: Windows, grad: np.ndarray, data: np.ndarray, pooled: np.ndarray,
                     out: np.ndarray, scratch: Sequence[np.ndarray]) -> None:
     """Write `out` = grad at the first maximal element of each window, zero elsewhere."""
     undecided, loses, wins, term = (array[:len(grad)] for array in scratch)

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..base import Algorithm, Builder, Entry, TensorType
+from .bits import slope_encoding
 from .elemwise import only
 from .gelu import normal_cdf
-from .op import Arrays, Sample, Workspace
+from .op import Arrays, Encoding, Sample, Workspace
 from .params import REQUIRED, param
 from .pointwise import Derivative, Unary, block_bytes, block_scratch, blocks
 from .registry import register
@@ -132,6 +133,9 @@ class ClipBackward(Derivative):
         np.greater_equal(saved, saved.dtype.type(p.a_min), out=out)
         np.less_equal(saved, saved.dtype.type(p.a_max), out=extra[0])
         np.multiply(out, extra[0], out=out)
+
+    def encoding(self, p: ClipParams, ins: Sequence[TensorType]) -> Encoding | None:
+        return slope_encoding("_within_bits", ins, 0.0, **vars(p))
 
 
 @dataclass(frozen=True)

@@ -98,13 +98,13 @@ class Request:
     transient arena. `memory` is one of MEMORY_MODES or a policy. `updater` is needed for `step` and `update`; `skip`
     names arguments that `update` leaves alone, since no output depends on them. `algorithms` gives a device's own ways
     to compute an op; the default are those that the op declares. `fuse` lets operators take over what their readers do,
-    where `fuses` (a device's word; by default always) agrees; `fold` puts what
-    follows weights in evaluation into them; `layouts` are those that a device takes operands in, by
-    default plain ones alone. `budget_bytes` bounds both arenas together; `machine`
-    names the machine model whose times a policy weighs, and `profile` a file of measured times that replace its own
-    where there are any; `host_budget_bytes` bounds what may be swapped out, to the
-    `swap_space` "host" or "file"; `search` is one of SEARCHES. `slices` cuts the batch into about so many, wherever a
-    tensor of an operator has `slice_bytes` or more: they bound memory, and change no bit.
+    where `fuses` (a device's word; by default always) agrees; `encode` lets backward read encodings of values where
+    that saves bytes; `fold` puts what follows weights in evaluation into them; `layouts` are those that a device takes
+    operands in, by default plain ones alone. `budget_bytes` bounds both arenas together; `machine` names the machine
+    model whose times a policy weighs, and `profile` a file of measured times that replace its own where there are any;
+    `host_budget_bytes` bounds what may be swapped out, to the `swap_space` "host" or "file"; `search` is one of
+    SEARCHES. `slices` cuts the batch into about so many, wherever a tensor of an operator has `slice_bytes` or more:
+    they bound memory, and change no bit.
     """
 
     program: str
@@ -116,6 +116,7 @@ class Request:
     verify: bool = True
     algorithms: AlgorithmChoices | None = None
     fuse: bool = True
+    encode: bool = True
     fold: bool = False
     fuses: FusionChoices | None = None
     layouts: LayoutChoices | None = None

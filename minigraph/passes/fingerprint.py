@@ -12,8 +12,7 @@ from .compilation import CONTROL, Request, Updater
 
 def fingerprint(symbol_graph: Graph, request: Request) -> str:
     """A digest of the bound graph and of all that decides what a program computes: the program, gradient requests,
-    inputs, the optimizer's form, fusion, and the device's ways to compute and
-    its layouts.
+    inputs, the optimizer's form, fusion, encodings, and the device's ways to compute and its layouts.
 
     Memory mode, budget and machine are no part of it: they change where bytes lie, and no result, so a plan made for
     any of them serves. Hyperparameters that are filled in before each step, such as rates, are no part either, nor are
@@ -22,10 +21,11 @@ def fingerprint(symbol_graph: Graph, request: Request) -> str:
     graph = symbol_graph
     requests = sorted(request.requests.items()) if request.program != "eval" else []
     algorithms, fuses = request.algorithms, request.fuse and request.fuses
+    encoded = request.encode and request.program in ("train", "step")
     folded = request.fold and request.program == "eval"
     digest = hashlib.sha256(f"{request.program} {requests} {sorted(request.inputs)} {sorted(request.skip)} "
-                            f"{request.fuse} {folded} {_named(algorithms)} {_named(fuses)} {_named(request.layouts)} "
-                            f"{graph.outputs} {graph.output_names}\n".encode())
+                            f"{request.fuse} {encoded} {folded} {_named(algorithms)} {_named(fuses)} "
+                            f"{_named(request.layouts)} {graph.outputs} {graph.output_names}\n".encode())
     for i, op in enumerate(graph.op):
         kind = f"{graph.variable_class.get(i)} {graph.name[i]}" if op is None else op.name
         types = [(graph.shape[e], str(graph.dtype[e])) for e in graph.entries(i)]

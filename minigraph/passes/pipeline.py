@@ -15,6 +15,7 @@ from ..plan.plan import Plan
 from ..plan.verify import verify
 from .apply_schedule import apply_schedule
 from .compilation import Compilation, Pass, Request
+from .encode import encode
 from .expand import expand
 from .fold import fold
 from .fold_views import fold_views
@@ -46,6 +47,7 @@ PASSES = (
     Pass("unify", ("graph",), (), unify, rewrites=True),
     Pass("fuse backward", ("graph",), (), fuse_backward, rewrites=True),
     Pass("layout", ("graph",), (), choose_layouts, rewrites=True),
+    Pass("encode", ("graph",), (), encode, rewrites=True),
     Pass("slice batch", ("graph",), (), slice_batch, rewrites=True),
     Pass("schedule", ("graph",), ("schedule", "backward_start", "naive_bytes"), schedule),
     Pass("apply schedule", ("graph", "schedule"), (), apply_schedule, rewrites=True,

@@ -129,6 +129,13 @@ class EagerBuilder:
         return self._ordinals - 1
 
 
+def sample_dtypes(op: Op, p: Any, dtype: Any) -> list[np.dtype]:
+    """Dtypes of the inputs of an op whose numbers are of `dtype`: bytes where it takes bytes, and else that."""
+    count = len(op.inputs(p))
+    given, _ = op.infer_dtype(p, [np.dtype(dtype), *[None] * (count - 1)][:count], [None] * len(op.outputs(p)))
+    return [np.dtype(t) if t == np.uint8 else np.dtype(dtype) for t in given]
+
+
 def expand_and_run(op_name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], train: bool = True,
                    builder: EagerBuilder | None = None) -> list[np.ndarray]:
     """Outputs of an op expanded for training or evaluation."""

@@ -14,7 +14,7 @@ from minigraph.ops import get_op, names
 from minigraph.ops.control import set_key
 from minigraph.ops.op import Op, Sample
 
-from .harness import execute, infer, parsed, run
+from .harness import execute, infer, parsed, run, sample_dtypes
 
 CASES = [pytest.param(name, k, id=f"{name}-{k}") for name in names() for k in range(len(get_op(name).samples()))]
 SINGLE = [case for case in CASES if type(get_op(case.values[0])).expand is Op.expand]
@@ -32,12 +32,13 @@ def draw(op: Op, sample: Sample, dtype: Any, seed: int = 3) -> list[np.ndarray]:
     """Inputs of a sample: uniform numbers, integers where the sample says so, and a valid control buffer."""
     rng = np.random.default_rng(seed)
     arrays = []
-    for name, shape in zip(op.inputs(parsed(op, sample.params)), sample.shapes, strict=True):
+    p = parsed(op, sample.params)
+    for name, shape, kind in zip(op.inputs(p), sample.shapes, sample_dtypes(op, p, dtype), strict=True):
         if name in CONTROL_NAMES:
             arrays.append(rng.uniform(0.1, 1, shape).astype(np.float32))
             set_key(arrays[-1], 7, 1)
         elif name in sample.integer:
-            arrays.append(rng.integers(0, sample.integer[name], shape).astype(dtype))
+            arrays.append(rng.integers(0, sample.integer[name], shape).astype(kind))
         else:
             arrays.append(rng.uniform(sample.low, sample.high, shape).astype(dtype))
     return arrays

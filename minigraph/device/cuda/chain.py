@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ops.activation import FORWARD
-from ...ops.chain import ChainParams, Step, steps_of
+from ...ops.chain import ChainParams, Step, bits_of, steps_of
 from ...ops.pointwise import CHAIN, MAX_INPUTS, MAX_STEPS
+from .bits import require_bytes
 from .launch import BLOCK, KernelOp, Launch, Operand, flat_grid, int64, kernels_for, pointer
 from .operands import require_float32, single
 
@@ -16,7 +17,8 @@ _OPERATIONS = (
     "_minimum_scalar", *FORWARD, *(f"{kind} backward" for kind in FORWARD), "exp", "log", "sqrt", "square", "abs",
     "negative", "reciprocal", "sign", "_sqrt_backward", "_square_backward", "_abs_backward", "_reciprocal_backward")
 """The operations, in the order of their numbers in chain.cu."""
-_NUMBERS = {**{name: k for k, name in enumerate(_OPERATIONS)}, "_accumulate": 0}
+_NUMBERS = {name: k for k, name in enumerate(_OPERATIONS)}
+_NUMBERS |= {"_accumulate": 0, "_relu_backward_bits": _NUMBERS["relu backward"]}   # a bit is 0 or 1
 
 
 def operation_of(step: Step) -> int | None:
@@ -35,7 +37,10 @@ class ChainKernels(KernelOp):
         return all(operation_of(step) is not None for step in steps_of(p.program))
 
     def launches(self, p: ChainParams, ins: Sequence[Operand], outs: Sequence[Operand], work: int) -> Sequence[Launch]:
-        require_float32(CHAIN, (*ins, *outs))
+        bits = bits_of(p)
+        require_float32(CHAIN, (*(operand for k, operand in enumerate(ins) if k not in bits), *outs))
+        for k in bits:
+            require_bytes(CHAIN, ins[k])
         if not outs[0].size:
             return ()
         args = (_argument(p, ins), pointer(outs[0]), int64(outs[0].size))
@@ -53,5 +58,5 @@ def _argument(p: ChainParams, ins: Sequence[Operand]) -> tuple[str, Any]:
         return [*values, *[0] * (length - len(values))]
     values = (*padded([operand.address for operand in ins], MAX_INPUTS), *padded(scalars, MAX_STEPS),
               *padded(numbers, MAX_STEPS), *padded(firsts, MAX_STEPS), *padded(seconds, MAX_STEPS), len(ins),
-              len(steps))
-    return f"{MAX_INPUTS}P{MAX_STEPS}f{3 * MAX_STEPS + 2}i", values
+              len(steps), sum(1 << k for k in bits_of(p)))
+    return f"{MAX_INPUTS}P{MAX_STEPS}f{3 * MAX_STEPS + 3}i", values

@@ -21,7 +21,7 @@ def _three(values: Shape, fill: int = 1) -> Shape:
     return (fill,) * (3 - len(values)) + tuple(values)
 
 
-def _windows(name: str, p: Any, data: Shape, out: Shape) -> tuple[tuple[str, Any], tuple[str, Any]]:
+def windows_of(name: str, p: Any, data: Shape, out: Shape) -> tuple[tuple[str, Any], tuple[str, Any]]:
     """The kernel argument `Pool`, in two pieces: sizes and steps of the windows, and whether averages count padding."""
     stride, pad = per_axis(p.stride, p.kernel, 1, "stride"), per_axis(p.pad, p.kernel, 0, "pad")
     reaches = (x + 2 * k for x, k in zip(data[2:], p.kernel, strict=True))
@@ -32,7 +32,7 @@ def _windows(name: str, p: Any, data: Shape, out: Shape) -> tuple[tuple[str, Any
     return (f"{len(values)}i", values), int32(p.count_include_pad is not False)
 
 
-def _each(kernel: str, operands: Operands, windows: Sequence[tuple[str, Any]], elements: int) -> list[Launch]:
+def each_element(kernel: str, operands: Operands, windows: Sequence[tuple[str, Any]], elements: int) -> list[Launch]:
     """A launch with a thread an element."""
     args = (*map(pointer, operands), *windows, int64(elements))
     return [Launch(kernel, flat_grid(elements), (BLOCK, 1, 1), args)]
@@ -59,8 +59,8 @@ class PoolingKernels(KernelOp):
         if p.global_pool:
             kind = "max" if p.pool_type == "max" else "sum"
             return _whole(f"pooling_forward_{kind}_global", (data, out), data.shape, p)
-        windows = _windows("Pooling", p, data.shape, out.shape)
-        return _each(f"pooling_forward_{p.pool_type}", (data, out), windows, out.size)
+        windows = windows_of("Pooling", p, data.shape, out.shape)
+        return each_element(f"pooling_forward_{p.pool_type}", (data, out), windows, out.size)
 
 
 @kernels_for("_pooling_backward")
@@ -77,5 +77,5 @@ class PoolingBackwardKernels(KernelOp):
         if p.global_pool:
             kind = "max" if p.pool_type == "max" else "sum"
             return _whole(f"pooling_backward_{kind}_global", (*read, out), data.shape, p)
-        windows = _windows("_pooling_backward", p, data.shape, grad.shape)
-        return _each(f"pooling_backward_{p.pool_type}", (*read, out), windows, out.size)
+        windows = windows_of("_pooling_backward", p, data.shape, grad.shape)
+        return each_element(f"pooling_backward_{p.pool_type}", (*read, out), windows, out.size)

@@ -28,7 +28,7 @@ from minigraph.base import TensorType, align
 from minigraph.device.cuda.launch import Launch, Operand, implemented, kernel_op
 from minigraph.ops.op import Op, Sample
 from minigraph.ops.registry import get_op, names
-from tests.ops.harness import execute, infer, parsed
+from tests.ops.harness import execute, infer, parsed, sample_dtypes
 from tests.softcuda.build import (
     BuildError,
     build_dir,
@@ -240,9 +240,9 @@ def sample_arrays(op: Op, p: Any, sample: Sample) -> list[np.ndarray]:
     """Random inputs of an op as its sample asks; the same ones each time."""
     rng = np.random.default_rng(zlib.crc32(f"{op.name} {sample.params} {sample.shapes}".encode()))
     arrays = []
-    for name, shape in zip(op.inputs(p), sample.shapes, strict=True):
+    for name, shape, kind in zip(op.inputs(p), sample.shapes, sample_dtypes(op, p, np.float32), strict=True):
         if name in sample.integer:
-            arrays.append(rng.integers(0, sample.integer[name], shape).astype(np.float32))
+            arrays.append(rng.integers(0, sample.integer[name], shape).astype(kind))
         else:
             arrays.append(rng.uniform(sample.low, sample.high, shape).astype(np.float32))
     return arrays

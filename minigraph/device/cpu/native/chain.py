@@ -4,11 +4,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ....ops.chain import ChainParams, slots_of, steps_of
+import numpy as np
+
+from ....base import TensorType
+from ....ops.bits import UINT8, bits_shape
+from ....ops.chain import ChainParams, Step, bits_of, slots_of, steps_of
 from ....ops.pointwise import CHAIN
-from .call import KernelAddress, NativeCall, NativeOp, Operand, Types, float32, int64, native_for, native_op, pointer
+from .bits import ByBits
+from .call import (
+    KernelAddress,
+    NativeCall,
+    NativeOp,
+    Operand,
+    Types,
+    float32,
+    int64,
+    is_float32,
+    native_for,
+    native_op,
+    pointer,
+)
 from .elemwise import AddN, Elementwise, OfActivation
-from .layout import Layouts, alike
+from .layout import PLAIN, Layouts, alike
 
 MAX_INPUTS, MAX_CALLS, MAX_READS = 8, 24, 2
 """As in chain.cpp."""
@@ -21,21 +38,31 @@ class Chain(NativeOp):
 
     def fuses(self, p: ChainParams) -> bool:
         return (p.num_args <= MAX_INPUTS and sum(len(step.inputs) for step in steps_of(p.program)) <= MAX_CALLS
-                and all(isinstance(native_op(step.op.name), (AddN, Elementwise, OfActivation))
+                and all(isinstance(native_op(step.op.name), (AddN, Elementwise, OfActivation, ByBits))
                         for step in steps_of(p.program)))
+
+    def takes(self, p: ChainParams, ins: Types, outs: Types) -> bool:
+        bits = bits_of(p)
+        return is_float32(*(t for k, t in enumerate(ins) if k not in bits), *outs) \
+            and all(ins[k].dtype == np.uint8 for k in bits)
 
     def layouts(self, p: ChainParams, ins: Types, outs: Types) -> Sequence[Layouts]:
         if not self.fuses(p):
             return []
-        return [Layouts((layout,) * len(ins), (layout,)) for layout in alike(*ins, *outs)
-                if all(self._takes(step.op.name, step.params, len(step.inputs), outs, layout)
-                       for step in steps_of(p.program))]
+        bits = bits_of(p)
+        tensors = [t for k, t in enumerate(ins) if k not in bits]
+        return [Layouts(tuple(PLAIN if k in bits else layout for k in range(len(ins))), (layout,))
+                for layout in alike(*tensors, *outs)
+                if all(ins[k].shape == bits_shape(outs[0].shape, layout) for k in bits)
+                and all(self._takes(step, bits, outs[0], layout) for step in steps_of(p.program))]
 
     @staticmethod
-    def _takes(name: str, params: Any, inputs: int, outs: Types, layout: str) -> bool:
-        native = native_op(name)
+    def _takes(step: Step, bits: frozenset[int], out: TensorType, layout: str) -> bool:
+        native = native_op(step.op.name)
         assert native is not None
-        return Layouts((layout,) * inputs, (layout,)) in native.layouts(params, [*outs] * inputs, outs)
+        ins = [TensorType(bits_shape(out.shape, layout), UINT8) if r in bits else out for r in step.inputs]
+        wanted = Layouts(tuple(PLAIN if r in bits else layout for r in step.inputs), (layout,))
+        return wanted in native.layouts(step.params, ins, [out])
 
     def calls(self, p: ChainParams, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
               algorithm: str) -> Sequence[NativeCall]:
@@ -43,8 +70,9 @@ class Chain(NativeOp):
         tensors = [*ins, *[out] * (MAX_INPUTS + 1 - len(ins))]
         steps = list(_packed(p, out))
         nothing = (("P", 0), int64(0, *[0] * MAX_READS, 0), float32(0), float32(0))
+        bits = sum(1 << k for k in bits_of(p))
         return [NativeCall("chain_forward", (
-            *map(pointer, tensors), int64(out.size, len(steps)),
+            *map(pointer, tensors), int64(out.size, bits, len(steps)),
             *(arg for step in (*steps, *[nothing] * (MAX_CALLS - len(steps))) for arg in step)))]
 
 

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ....base import Shape
 from ....ops.pool import PoolingParams
+from ....ops.pool_winners import ByWinnersParams
 from ....ops.window import per_axis
-from .call import NativeCall, NativeOp, Operand, Types, int64, native_for, pointer
-from .layout import BLOCKED, PLAIN, Layouts, blocks
+from .call import NativeCall, NativeOp, Operand, Types, int64, is_float32, native_for, pointer
+from .layout import BLOCKED, LANES, PLAIN, Layouts, blocks
 
 PLAIN_SLOWDOWN = 6.0
 """How many times longer windows take one channel at a time (measured: 5 to 15)."""
@@ -74,3 +77,30 @@ class PoolingBackward(PoolingOp):
         args = (pointer(grad), pointer(data), pointer(pooled[0] if pooled else data), pointer(data_grad),
                 _windows(p, data_grad, grad))
         return [NativeCall("pooling_backward", args)]
+
+
+@native_for("_pooling_winners")
+class PoolingWinners(PoolingOp):
+    """The places of maxima in their windows."""
+
+    def takes(self, p: PoolingParams, ins: Types, outs: Types) -> bool:
+        return is_float32(*ins) and outs[0].dtype == np.uint8
+
+    def calls(self, p: PoolingParams, ins: Operands, outs: Operands, work: int, algorithm: str) -> Sequence[NativeCall]:
+        channels = ins[0].shape[1]
+        last = (blocks(channels), channels - LANES * (blocks(channels) - 1)) if ins[0].layout == BLOCKED else (1, 1)
+        args = (*map(pointer, (*ins, *outs)), int64(*last), _windows(p, ins[0], ins[1]))
+        return [NativeCall("pooling_winners", args)]
+
+
+@native_for("_pooling_by_winners")
+class PoolingByWinners(PoolingOp):
+    """The output's gradient to these places."""
+
+    def takes(self, p: ByWinnersParams, ins: Types, outs: Types) -> bool:
+        return is_float32(ins[0], outs[0]) and ins[1].dtype == np.uint8
+
+    def calls(self, p: ByWinnersParams, ins: Operands, outs: Operands, work: int,
+              algorithm: str) -> Sequence[NativeCall]:
+        args = (*map(pointer, (*ins, *outs)), _windows(p, outs[0], ins[0]))
+        return [NativeCall("pooling_by_winners", args)]

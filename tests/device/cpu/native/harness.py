@@ -69,17 +69,19 @@ class Guarded:
     """An operand's memory between guards."""
 
     def __init__(self, count: int, dtype: np.dtype = FLOAT) -> None:
-        size = count * dtype.itemsize // 4
+        nbytes = count * dtype.itemsize
+        size = -(-nbytes // 4)
         raw = np.full(size + 3 * GUARD, GUARD_VALUE, np.float32)
         start = (-raw.ctypes.data % (4 * GUARD)) // 4 + GUARD
         self._raw, self._start, self._size = raw, start, size
-        self.array = raw[start:start + size].view(dtype)
-        self.array.view(np.uint8).fill(0xFF)
+        whole = raw[start:start + size].view(np.uint8)
+        whole.fill(0xFF)
+        self.array, self._rest = whole[:nbytes].view(dtype), whole[nbytes:]
 
     def check(self) -> None:
         """Assert that the guards are as they were."""
         outside = np.concatenate([self._raw[:self._start], self._raw[self._start + self._size:]])
-        assert (outside == GUARD_VALUE).all(), "a kernel wrote outside an operand"
+        assert (outside == GUARD_VALUE).all() and (self._rest == 0xFF).all(), "a kernel wrote outside an operand"
 
 
 def run(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], layouts: Layouts | None = None,
