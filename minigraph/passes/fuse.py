@@ -111,8 +111,9 @@ class _Fuser:
         if all(self.maker[e] < j for e in others):
             return True
         member = self.members[j]
-        assert member is not None
-        waiting = {e for e in member.inputs if self._dies_before(e, i)}
+        assert member is not None and member.op is not None
+        unread = member.op.unread(member.params)
+        waiting = {e for k, e in enumerate(member.inputs) if k not in unread and self._dies_before(e, i)}
         return sum(self._bytes(e) for e in waiting) <= self._bytes(entry)
 
     def _keeps_sums(self, j: int, i: int, others: Sequence[Entry]) -> bool:
@@ -132,8 +133,9 @@ class _Fuser:
 
     def _dies_before(self, entry: Entry, i: int) -> bool:
         """Whether a value that a node makes has its last reader before node i."""
-        graph = self.graph
-        return graph.op[graph.node_of[entry]] is not None and entry not in self.kept and self.readers[entry][-1] < i
+        if self.graph.op[self.graph.node_of[entry]] is None or entry in self.kept:
+            return False
+        return not any(r >= i and self._reads(r, entry) for r in self.readers[entry])
 
     def _bytes(self, entry: Entry) -> int:
         return self.graph.type_of(entry).nbytes

@@ -150,6 +150,17 @@ def test_the_gradient_of_a_tied_weight_does_not_keep_what_it_reads_until_the_oth
     assert fused.transient_bytes <= apart.transient_bytes
 
 
+def test_a_data_gradient_waits_for_a_larger_one_with_the_small_one_that_it_reads():
+    """Of its data it wants the shape alone, so that keeps nothing."""
+    data = relu(norm(conv(var("data"), "c0"), "bn"))
+    half = mx.sym.Convolution(data, kernel=(1, 1), stride=(2, 2), num_filter=2, no_bias=True, name="half")
+    pooled = mx.sym.Pooling(data, kernel=(2, 2), stride=(2, 2), pool_type="max")
+    apart, fused = (compiled(loss(mx.sym.Concat(pooled, half)), fuse=f) for f in (False, True))
+    code = fused.plan.instructions
+    added = [code.params[i].addend for i in range(len(fused.plan)) if code.op[i] == "_convolution_backward_data"]
+    assert added == [True] and fused.transient_bytes <= apart.transient_bytes
+
+
 def test_fusion_can_be_switched_off():
     symbol = loss(relu(norm(conv(var("data"), "c"), "bn")))
     assert "Activation" in ops(compiled(symbol, fuse=False))
