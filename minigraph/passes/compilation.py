@@ -68,8 +68,8 @@ LayoutChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], 
 """Combinations of operand layouts that a device takes for an op, best first, from op, params, and plain types; all of
 them plain is always one."""
 FusionChoices = Callable[[str, str, Any], bool]
-"""Whether a device takes an op that does what two did: from the name of the op that takes over the other, and name and
-params of the one that does both."""
+"""Whether a device takes an op in the place of others: from the name of the op that takes over another, or does with an
+encoding, and name and params of the one that does what these did."""
 
 
 class Updater(Protocol):
