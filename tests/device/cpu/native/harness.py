@@ -1,8 +1,9 @@
 """Run one operator by its kernels: operands in any layout, poisoned outputs, guarded and exactly granted workspace."""
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from minigraph.base import TensorType
 from minigraph.device.cpu import get_num_threads, set_num_threads
 from minigraph.device.cpu.native import call
-from minigraph.device.cpu.native.call import Operand, native_op
+from minigraph.device.cpu.native.call import NativeCall, Operand, native_op
 from minigraph.device.cpu.native.families import import_families
 from minigraph.device.cpu.native.layout import BLOCKED, LANES, TRANSPOSED, Layouts, blocks, padded_size
 from minigraph.device.cpu.native.library import Library, find_library
@@ -84,6 +85,21 @@ class Guarded:
         assert (outside == GUARD_VALUE).all() and (self._rest == 0xFF).all(), "a kernel wrote outside an operand"
 
 
+@dataclass(frozen=True)
+class Ran:
+    """What `run` has run: calls, the memory that they name, and what it held before; None for what is poisoned."""
+
+    name: str
+    calls: Sequence[NativeCall]
+    memory: Sequence[np.ndarray]
+    before: Sequence[bytes | None]
+    results: Sequence[np.ndarray]
+
+
+observers: list[Callable[[Ran], None]] = []
+"""Told of everything that `run` runs, for those who run it again elsewhere."""
+
+
 def run(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], layouts: Layouts | None = None,
         share: Sequence[tuple[int, int]] = (), library: Library | None = None,
         algorithm: str | None = None) -> list[np.ndarray]:
@@ -110,6 +126,10 @@ def run(name: str, params: Mapping[str, Any], arrays: Sequence[np.ndarray], layo
     calls = native.calls(p, _operands(memory, ins, op.unread(p)), _operands(results, outs), work.array.ctypes.data,
                          found.name)
     NativeRun(library, [each.pack(library) for each in calls])()
+    for observe in observers:
+        held_all = [*memory, *(r for r in results if r not in memory), work]
+        observe(Ran(name, calls, [held.array for held in held_all],
+                    [*before, *[None] * (len(held_all) - len(before))], [held.array for held in results]))
     for i, (held, old) in enumerate(zip(memory, before, strict=True)):
         assert i in shared.values() or held.array.tobytes() == old, f"{name} changed its input {op.inputs(p)[i]}"
     for held in (*memory, *results, work):
