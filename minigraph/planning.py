@@ -123,7 +123,7 @@ _MOST_N = 2**40
 
 @dataclass(frozen=True)
 class Trial:
-    """One n: whether it has a plan within the budget, and that plan's bytes, or the least that would do."""
+    """One n: whether it has a plan within the budget, and that plan's bytes, or so many that it needs them at least."""
 
     n: int
     fits: bool
@@ -179,9 +179,10 @@ def _budget_or_memory(budget: int | str | None, machine: str | None) -> int:
 class _Search:
     """Doubling, and then a search between what fits and what does not, over planned plans.
 
-    What a policy needs at least grows about evenly with n. So the next n is where the line through two n that do not
-    fit meets the budget, or half way where the last such step left more than half. Where the policy weighs the plain
-    plan too, that is tried first, for it takes a part of the time.
+    What a policy needs at least grows about evenly with n. So behind an n that does not fit, the next one is where
+    bytes in proportion meet the budget, and twice as far below as that is from the one before, but not below the
+    middle; behind one that fits it is the middle. Where the policy weighs the plain plan too, that is tried first, for
+    it takes a part of the time; and what does not fit is told by the policy's counts where these are above the budget.
     """
 
     def __init__(self, build: Build, budget_bytes: int, options: dict[str, Any]) -> None:
@@ -196,51 +197,59 @@ class _Search:
 
     def run(self, low: int, high: int | None) -> tuple[int, Plan]:
         """The largest n that fits, and its plan."""
-        refused = self._refused(low)
-        if refused is not None:
-            raise OutOfMemoryError(f"not even n={low} fits: {refused}", refused.asked_bytes, refused.free_bytes)
-        below, above, halved = low, None if high is None else high + 1, True
+        if not self._fits(low):
+            raise self._refusal(low)
+        below, above = low, None if high is None else high + 1
         while above is None or above - below > 1:
             if below > _MOST_N:
                 raise MXNetError(f"n={below} still fits {format_bytes(self.budget_bytes)}: the network does not seem "
                                  f"to grow with n; let build use n, or give high")
-            width = None if above is None else above - below
-            n = self._next(below, above, halved)
-            below, above = (n, above) if self._refused(n) is None else (below, n)
-            halved = width is None or above is None or 2 * (above - below) <= width
+            n = self._next(below, above)
+            below, above = (n, above) if self._fits(n) else (below, n)
         return below, self.plans[below] if below in self.plans else self._planned(below, self.options)
 
-    def _next(self, below: int, above: int | None, halved: bool) -> int:
+    def _next(self, below: int, above: int | None) -> int:
         refused = sorted((trial.n, trial.bytes) for trial in self.tried if not trial.fits)[:2]
         if above is None or (not refused and 2 * below < above):
             return 2 * below
-        if len(refused) < 2 or not halved or refused[0][1] >= refused[1][1]:
-            return (below + above) // 2
-        (n, least), (further, more) = refused
-        expected = n - (least - self.budget_bytes) * (further - n) // (more - least)
-        return min(max(expected, below + 1), above - 1)
+        middle = (below + above) // 2
+        if self.tried[-1].fits:
+            return middle
+        (n, least), further = refused[0], refused[-1][0]
+        expected = n * self.budget_bytes // least
+        return max(min(expected, n - 2 * (further - n), n - 1), middle)
 
-    def _refused(self, n: int) -> OutOfMemoryError | None:
-        """Why there is no plan for one n within the budget; None when there is one."""
+    def _refusal(self, n: int) -> OutOfMemoryError:
+        """The error for an n that does not fit; it names the least budget that would do."""
+        try:
+            self._planned(n, self.options, names_least=True)
+        except OutOfMemoryError as refused:
+            return OutOfMemoryError(f"not even n={n} fits: {refused}", refused.asked_bytes, refused.free_bytes)
+        raise AssertionError("unreachable")
+
+    def _fits(self, n: int) -> bool:
+        """Whether there is a plan for one n within the budget."""
         if self.weighs_plain and all(trial.fits for trial in self.tried):
             try:
                 self.tried.append(Trial(n, True, self._planned(n, {**self.options, "memory": "plain"}).planned_bytes))
-                return None
+                return True
             except OutOfMemoryError:
                 self.weighs_plain = False  # what is larger does not fit either
         try:
             made = self._planned(n, self.options)
         except OutOfMemoryError as refused:
             self.tried.append(Trial(n, False, refused.asked_bytes))
-            return refused
+            return False
         self.plans = {n: made}
         self.tried.append(Trial(n, True, made.planned_bytes))
-        return None
+        return True
 
-    def _planned(self, n: int, options: dict[str, Any]) -> Plan:
+    def _planned(self, n: int, options: dict[str, Any], names_least: bool = False) -> Plan:
         symbol, shapes = self.build(n)
         try:
-            return plan(symbol, shapes, **options)
+            program = prepare(symbol, shapes, **options)
+            request = replace(program.request, names_least=names_least)
+            return compile_program(program.graph, request, program.layout)
         except OutOfMemoryError:
             raise
         except MXNetError as error:

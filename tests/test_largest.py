@@ -6,7 +6,7 @@ import pytest
 import minigraph as mx
 from minigraph.base import MXNetError, OutOfMemoryError
 from minigraph.memory.machine import get_machine
-from minigraph.planning import Largest, largest, plan
+from minigraph.planning import Largest, Trial, _Search, largest, plan
 
 
 def chain(depth: int) -> mx.sym.Symbol:
@@ -51,6 +51,25 @@ def test_doubling_and_bisection_try_few_and_tell_which() -> None:
     assert {t.n for t in found.tried if t.fits and t.n >= found.n} == {found.n}
     assert all((t.bytes <= 100_000) == t.fits for t in found.tried)
     assert found.n + 1 in {t.n for t in found.tried if not t.fits}
+
+
+@pytest.mark.parametrize("bytes_of", [lambda n: 200 + 8 * n, lambda n: n * n, lambda n: 1000 * (n // 37),
+                                      lambda n: 1000 + int(300 * n**0.5), lambda n: 4000 + n // 50])
+@pytest.mark.parametrize("high", [None, 10**6])
+def test_few_trials_find_the_largest_however_bytes_grow(bytes_of, high) -> None:
+    class Counted(_Search):
+        def _fits(self, n: int) -> bool:
+            self.tried.append(Trial(n, bytes_of(n) <= self.budget_bytes, bytes_of(n)))
+            return self.tried[-1].fits
+
+        def _planned(self, n: int, options: dict, names_least: bool = False):
+            return None
+
+    for budget in (4_295, 10_000):
+        search = Counted(over_batch, budget, {"memory": "auto"})
+        n, _ = search.run(1, high)
+        assert bytes_of(n) <= budget < bytes_of(n + 1)
+        assert len(search.tried) <= 2 * n.bit_length() + 2
 
 
 @pytest.mark.parametrize("low, high", [(1, 5), (3, 3), (2, 7), (5, 1 << 20)])

@@ -104,7 +104,8 @@ class Request:
     model whose times a policy weighs, and `profile` a file of measured times that replace its own where there are any;
     `host_budget_bytes` bounds what may be swapped out, to the `swap_space` "host" or "file"; `search` is one of
     SEARCHES. `slices` cuts the batch into about so many, wherever a tensor of an operator has `slice_bytes` or more:
-    they bound memory, and change no bit.
+    they bound memory, and change no bit. A refusal names the least budget that would do, and packs schedules to know
+    it; unless `names_least`, it comes sooner, with a bound by their counts.
     """
 
     program: str
@@ -128,6 +129,7 @@ class Request:
     search: str = "default"
     slices: int = 1
     slice_bytes: int = 0
+    names_least: bool = True
 
     def __post_init__(self) -> None:
         if self.program not in PROGRAMS:

@@ -25,7 +25,8 @@ _NAMED = 3
 def fastest_within(state: Compilation, candidates: Sequence[Candidate]) -> Candidate:
     """The fastest candidate whose packed arenas stay within the budgets; without a budget the lowest peak.
 
-    Raises OutOfMemoryError naming the least budget that would do, to the byte. There must be a candidate.
+    Raises OutOfMemoryError naming the least budget that would do, to the byte, or where the request has no
+    `names_least`, one that surely would not do, from the candidates' counts. There must be a candidate.
     """
     request = state.request
     budget = request.budget_bytes
@@ -34,17 +35,21 @@ def fastest_within(state: Compilation, candidates: Sequence[Candidate]) -> Candi
             if not candidate.host_bytes or needed_bytes(state, candidate) < NEVER:
                 return candidate
         raise no_host_room(state, candidates)
-    least: tuple[int, Candidate] | None = None
+    least: tuple[int, Compilation] | None = None
     for candidate in sorted(candidates, key=lambda c: (c.seconds, c.peak_bytes)):
         if candidate.peak_bytes <= budget:
             needed = needed_bytes(state, candidate)
             if needed <= budget:
                 return candidate
-            least = _smaller(least, needed, candidate)
-    for candidate in sorted(candidates, key=lambda c: c.peak_bytes):
+            least = _smaller(least, needed, state)
+    above = sorted((c for c in candidates if c.peak_bytes > budget), key=lambda c: c.peak_bytes)
+    if above and not request.names_least:
+        bound = above[0].peak_bytes
+        raise _short_refusal(state, bound if least is None else min(bound, least[0]))
+    for candidate in above:
         if least is not None and candidate.peak_bytes >= least[0]:
             break
-        least = _smaller(least, needed_bytes(state, candidate), candidate)
+        least = _smaller(least, needed_bytes(state, candidate), state)
     assert least is not None
     if least[0] >= NEVER:
         raise no_host_room(state, candidates)
@@ -73,18 +78,33 @@ def no_host_room(state: Compilation, candidates: Sequence[Candidate]) -> MXNetEr
         f"host_budget, or another policy")
 
 
-def _smaller(least: tuple[int, Candidate] | None, planned: int, candidate: Candidate) -> tuple[int, Candidate]:
-    return (planned, candidate) if least is None or planned < least[0] else least
+def _smaller(least: tuple[int, Compilation] | None, planned: int, state: Compilation) -> tuple[int, Compilation]:
+    """The lesser need of the least so far and of what was just tried, with the compilation that came to it."""
+    assert state.tried is not None
+    return (planned, state.tried) if least is None or planned < least[0] else least
 
 
-def _refusal(state: Compilation, least: int, candidate: Candidate) -> OutOfMemoryError:
-    """The error that names the least budget, what forces it, and what to do."""
+def _too_small(state: Compilation) -> str:
     request, budget = state.request, state.request.budget_bytes
     assert budget is not None
-    trial = _carried_out(replace(state, layout=copy.deepcopy(state.layout)), candidate)
+    return (f"a budget of {budget} bytes ({format_bytes(budget)}) is too small for `{request.program}` with "
+            f"memory={request.memory!r}")
+
+
+def _short_refusal(state: Compilation, counted: int) -> OutOfMemoryError:
+    """The error for whoever asks only whether there is a plan: nothing is packed for it."""
+    budget = state.request.budget_bytes
+    assert budget is not None
+    return OutOfMemoryError(f"{_too_small(state)}: its schedules need {counted} bytes ({format_bytes(counted)}) or "
+                            f"more", counted, budget)
+
+
+def _refusal(state: Compilation, least: int, tried: Compilation) -> OutOfMemoryError:
+    """The error that names the least budget, what forces it, and what to do."""
+    budget, trial = state.request.budget_bytes, replace(tried, layout=copy.deepcopy(state.layout))
+    assert budget is not None
     return OutOfMemoryError(
-        f"a budget of {budget} bytes ({format_bytes(budget)}) is too small for `{request.program}` with "
-        f"memory={request.memory!r}: the least that it can do with is {least} bytes ({format_bytes(least)}), of "
+        f"{_too_small(state)}: the least that it can do with is {least} bytes ({format_bytes(least)}), of "
         f"which {trial.persistent_bytes} are parameters, states and gradients; {_what_forces(trial)}; give "
         f"that much, a smaller batch or another policy", least, budget)
 

@@ -1,12 +1,16 @@
 """What a refused budget says: the least that would do, and the instruction and tensors that force it."""
 from __future__ import annotations
 
+import copy
 import re
+from dataclasses import replace
 
 import pytest
 
 import minigraph as mx
 from minigraph.base import MXNetError, OutOfMemoryError
+from minigraph.passes import evaluate
+from minigraph.passes.pipeline import compile_program
 from minigraph.plan.peak import peak_tensors
 from minigraph.plan.report import report
 from minigraph.planning import least_budget, plan, prepare
@@ -38,6 +42,40 @@ def test_a_refusal_names_the_instruction_at_the_peak_of_the_least_plan_and_its_t
     assert len(largest) == 3
     for tensor in largest:
         assert f"{tensor.name} (" in str(error) and f"{tensor.buffer_class} of {tensor.layer})" in str(error)
+
+
+@pytest.mark.parametrize("memory", ["plain", "auto", "sublinear"])
+def test_without_the_least_budget_the_same_budgets_are_refused_and_nothing_above_them_is_packed(memory,
+                                                                                              monkeypatch) -> None:
+    program = prepare(network(), SHAPES, "sgd", memory=memory)
+    least = least_budget(program)
+    packed: list[int] = []
+    judged = evaluate.needed_bytes
+    monkeypatch.setattr(evaluate, "needed_bytes", lambda state, c: packed.append(c.peak_bytes) or judged(state, c))
+    for budget in (1000, least // 2, least - 1, least, least + 1000):
+        packed.clear()
+        request = replace(program.request, budget_bytes=budget, names_least=False)
+        try:
+            made = compile_program(program.graph, request, copy.deepcopy(program.layout))
+        except OutOfMemoryError as refused:
+            assert budget < refused.asked_bytes <= least and refused.free_bytes == budget
+        else:
+            assert budget >= least and made.planned_bytes <= budget
+        assert all(peak <= budget for peak in packed)
+
+
+def test_no_candidate_is_packed_twice_to_refuse_a_budget(monkeypatch) -> None:
+    packed: list[object] = []
+    carried_out = evaluate._carried_out
+    monkeypatch.setattr(evaluate, "_carried_out", lambda state, c: packed.append(c) or carried_out(state, c))
+    program = prepare(network(), SHAPES, "sgd", memory="auto")
+    least = least_budget(program)
+    for budget in (1000, least - 1):
+        packed.clear()
+        with pytest.raises(OutOfMemoryError):
+            compile_program(program.graph, replace(program.request, budget_bytes=budget),
+                            copy.deepcopy(program.layout))
+        assert packed and len({id(candidate) for candidate in packed}) == len(packed)
 
 
 def test_a_refusal_is_one_paragraph_with_both_budgets() -> None:

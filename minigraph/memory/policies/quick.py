@@ -165,8 +165,7 @@ class QuickCount:
         table = self.table
         runs = np.flatnonzero(kinds == _RUN)
         nodes = operands[runs]
-        is_away = np.zeros(self.entries + 1, bool)
-        is_away[list(away)] = True
+        is_away = _marked(self.entries + 1, list(away))  # with one for what no node moves
         home = runs[is_away[table.moved_to[nodes]]]
         ins, outs, drops = (np.flatnonzero(kinds == kind) for kind in (_IN, _OUT, _DROP))
         made, entry = table.outs.gather(nodes)
@@ -231,7 +230,7 @@ class QuickCount:
         whose bytes they take over, and with who would take over theirs."""
         versions = trace.versions
         moving = trace.runs[self.table.moved[trace.nodes] >= 0]
-        moving = np.setdiff1d(moving, trace.moves_home)
+        moving = moving[~_marked(len(trace.kinds), trace.moves_home)[moving]]
         if not len(moving):
             return
         start = self._backward_start(trace)
@@ -302,7 +301,7 @@ class QuickCount:
         """The most bytes that are away at one step but for homes, counting each from its way out until a reader has
         met it again for the last time."""
         steps = np.flatnonzero(trace.kinds >= _OUT)
-        steps = steps[~np.isin(trace.operands[steps], list(away))]
+        steps = steps[~_marked(self.entries, list(away))[trace.operands[steps]]]
         back = trace.kinds[steps] == _IN
         again = follows(-steps, trace.operands[steps], back)  # seen from its end: a copy back comes next
         final = steps[back & ~again]
@@ -312,6 +311,13 @@ class QuickCount:
         change[outs] += self.size[trace.operands[outs]]
         np.subtract.at(change, met[met < END], self.size[trace.operands[final[met < END]]])
         return int(np.cumsum(change).max(initial=0))
+
+
+def _marked(length: int, positions: Ints | list[int]) -> NDArray[np.bool_]:
+    """A mask of a length that is set at some positions."""
+    mask = np.zeros(length, bool)
+    mask[positions] = True
+    return mask
 
 
 def _node(graph: Graph, op: Op, i: int, inputs: Sequence[Entry], made: Sequence[Entry], size: Sequence[int],
