@@ -258,7 +258,10 @@ def markdown(rows: Sequence[Row]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for network in dict.fromkeys(row.network for row in rows):
         for phase, name in (*ONEDNN_PHASES.items(), ("", "sum")):
-            sums = sums_of([row for row in rows if row.network == network], phase)
+            mine = [row for row in rows if row.network == network and phase in ("", row.phase)]
+            if not mine:
+                continue
+            sums = sums_of(mine)
             cells = [network, name, *(f"{sums[peer] * 1e3:.1f}" for peer in ("own", *peers)),
                      *(f"{sums['own'] / sums[peer]:.2f}" for peer in peers)]
             lines.append("| " + " | ".join(cells) + " |")
