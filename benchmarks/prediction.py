@@ -46,12 +46,14 @@ STEPS = 3
 class Predicted(Case):
     """A network at the batch that is predicted, and the two batches that are profiled; `share` is that of the plain
     plan's transient bytes which a recomputing plan may take, `slices` the number that the batch is cut into, `swaps`
-    says whether a plan swaps (None, 1 and False: there is no such plan)."""
+    says whether a plan swaps (None, 1 and False: there is no such plan). `words` is the size of the vocabulary where
+    data are words, 0 for others."""
 
     profiled: tuple[int, int] = (0, 0)
     share: float | None = None
     slices: int = 1
     swaps: bool = False
+    words: int = 0
 
     def at(self, batch: int) -> Predicted:
         """The same at another batch."""
@@ -71,6 +73,15 @@ CASES = (
               slices=4, swaps=True),
     Predicted("resnet-56 v2", "zoo.resnet", (16, 3, 32, 32), _residual(56), profiled=(8, 32), share=0.5, slices=2,
               swaps=True),
+    Predicted("mobilenet", "zoo.mobilenet", (4, 3, 128, 128), {"num_classes": 1000, "version": 1}, profiled=(2, 8),
+              share=0.7, slices=2),
+    Predicted("densenet-121", "zoo.densenet", (2, 3, 96, 96), {"num_classes": 1000, "depth": 121}, profiled=(1, 4),
+              share=0.7, slices=2),
+    Predicted("unet", "zoo.unet", (3, 1, 96, 96),
+              {"num_classes": 2, "levels": 4, "filters": 32, "padded": True, "image_shape": (1, 96, 96)},
+              profiled=(2, 4), share=0.7, slices=3),
+    Predicted("lstm", "zoo.lstm", (16, 35), {"num_classes": 2000, "seq_len": 35, "hidden": 200, "p": 0.0},
+              profiled=(8, 32), share=0.8, words=2000),
 )
 
 
@@ -98,7 +109,7 @@ def plan_of(case: Case, **options: Any) -> Plan:
     return plan(case.symbol(), case.shapes, **SGD, **options)
 
 
-def stepper(case: Case, made: Plan) -> Callable[[], object]:
+def stepper(case: Predicted, made: Plan) -> Callable[[], object]:
     """A function that runs one step by a plan."""
     executor = Executor(case.symbol(), None, case.shapes, inputs=("data", "softmax_label"), host_budget=HOST_BYTES,
                         verify=False)
@@ -110,19 +121,19 @@ def stepper(case: Case, made: Plan) -> Callable[[], object]:
     for name, array in {**executor.arg_dict, **executor.aux_dict}.items():
         array[:] = chance.normal(0, 0.1, array.shape) if name.endswith("weight") else \
             float(name.endswith(("gamma", "var")))
-    images = chance.standard_normal(case.data, np.float32)
-    labels = np.zeros(batch, np.float32)
+    data = chance.integers(0, case.words, case.data) if case.words else chance.standard_normal(case.data, np.float32)
+    labels = np.zeros(made.buffers.shape[made.inputs["softmax_label"]], np.float32)
 
     def step() -> object:
-        return executor.step(optimizer.control, data=images, softmax_label=labels)
+        return executor.step(optimizer.control, data=data, softmax_label=labels)
     step()
     return step
 
 
-def plans_of(case: Predicted) -> list[tuple[str, Case, Plan]]:
+def plans_of(case: Predicted) -> list[tuple[str, Predicted, Plan]]:
     """What is predicted of a case: a name, the network at its batch, and its plan; the first was profiled itself."""
     plain, seen = plan_of(case), case.at(case.profiled[1])
-    plans: list[tuple[str, Case, Plan]] = [("profiled batch", seen, plan_of(seen)), ("new batch", case, plain)]
+    plans: list[tuple[str, Predicted, Plan]] = [("profiled batch", seen, plan_of(seen)), ("new batch", case, plain)]
     if case.share is not None:
         budget = plain.arenas[0].bytes + round(plain.arenas[1].bytes * case.share)
         lean = plan_of(case, memory="auto", budget=budget)
