@@ -3,6 +3,8 @@
 // Contract: weight and states are overwritten. Rate, decay, rescaling and bound come from the control buffer, whose words
 // ops/control.py lists; `scale`, where there is one, is multiplied into the rescaling. Memory-bound: 4 bytes of the
 // gradient, and 8 of the weight and of each state, an element.
+#include <cmath>
+
 #include "functions.h"
 #include "kernel.h"
 #include "lanes.h"
@@ -11,7 +13,7 @@
 namespace {
 
 constexpr int64_t BLOCK = 1 << 14;  // elements of a task
-constexpr int RESCALE = 4, CLIP = 5, FIRST_RATE = 8;
+constexpr int RESCALE = 4, CLIP = 5, COUNT = 7, FIRST_RATE = 8;
 constexpr int STATES = 3;
 
 struct UpdateArgs {
@@ -39,7 +41,7 @@ struct Settings {
 INLINE Native sign(Native x) { return x > 0.0f ? Native{} + 1.0f : (x < 0.0f ? Native{} - 1.0f : x); }
 
 // Call rule(settings, rescaled gradient, weight, states), which overwrites weight and states, for all elements.
-template <int COUNT, class Rule> void update(const UpdateArgs &a, const Rule &rule) {
+template <int HELD, class Rule> void update(const UpdateArgs &a, const Rule &rule) {
     const float rescale = a.scale ? a.control[RESCALE] * *a.scale : a.control[RESCALE];
     const float *own = a.control + FIRST_RATE + 2 * a.index;
     const Settings settings{a.constants, own[0], own[1], a.control[CLIP]};
@@ -48,17 +50,39 @@ template <int COUNT, class Rule> void update(const UpdateArgs &a, const Rule &ru
         each_vector(count, [&](auto access, int64_t i) {
             const Vec grad = access.load(a.grad + begin + i);
             Vec weight = access.load(a.weight + begin + i), states[STATES];
-            for (int s = 0; s < COUNT; s++) states[s] = access.load(a.states[s] + begin + i);
+            for (int s = 0; s < HELD; s++) states[s] = access.load(a.states[s] + begin + i);
             for (int part = 0; part < PARTS; part++) {
                 Native own_states[STATES];
-                for (int s = 0; s < COUNT; s++) own_states[s] = states[s].part[part];
+                for (int s = 0; s < HELD; s++) own_states[s] = states[s].part[part];
                 rule(settings, grad.part[part] * rescale, weight.part[part], own_states);
-                for (int s = 0; s < COUNT; s++) states[s].part[part] = own_states[s];
+                for (int s = 0; s < HELD; s++) states[s].part[part] = own_states[s];
             }
             access.store(a.weight + begin + i, weight);
-            for (int s = 0; s < COUNT; s++) access.store(a.states[s] + begin + i, states[s]);
+            for (int s = 0; s < HELD; s++) access.store(a.states[s] + begin + i, states[s]);
         });
     });
+}
+
+// Nadam's momentum of update number t grows by a schedule, and all the momenta so far are multiplied.
+struct NadamArgs {
+    UpdateArgs update;
+    double mean_decay, square_decay, schedule_decay;
+};
+
+struct NadamFactors {
+    float gradient, mean, squares;
+};
+
+NadamFactors nadam_factors(const NadamArgs &a) {
+    constexpr double NOTHING = 1e-18;  // beside 1
+    const double growth = std::pow(0.96, a.schedule_decay), last = std::round(static_cast<double>(a.update.control[COUNT]));
+    const double count = last < 1 ? 1 : last;
+    const auto momentum = [&](double power) { return a.mean_decay * (1 - 0.5 * power); };
+    double schedule = 1, power = 1;
+    for (double t = 0; t < count && schedule >= NOTHING; t++) schedule *= momentum(power *= growth);
+    const double now = momentum(std::pow(growth, count)), next = momentum(std::pow(growth, count + 1));
+    return {static_cast<float>((1 - now) / (1 - schedule)), static_cast<float>(next / (1 - schedule * next)),
+            static_cast<float>(1 / (1 - std::pow(a.square_decay, count)))};
 }
 
 struct SumSquaresArgs {
@@ -114,6 +138,17 @@ UPDATE(adam_update, 2, {
     s[1] = s[1] * k.c[2] + step * step * k.c[3];
     w -= s[0] / (square_root(s[1]) + k.c[4]) * k.rate;
 })
+static void nadam_update(const NadamArgs &a) {
+    const NadamFactors f = nadam_factors(a);
+    update<2>(a.update, [&](const Settings &k, Native g, Native &w, Native *s) {
+        const Native step = k.clipped(g + w * k.decay);
+        s[0] = s[0] * k.c[0] + step * k.c[1];
+        s[1] = s[1] * k.c[2] + step * step * k.c[3];
+        w -= (step * f.gradient + s[0] * f.mean) / (square_root(s[1] * f.squares) + k.c[4]) * k.rate;
+    });
+}
+KERNEL(nadam_update, NadamArgs)
+
 UPDATE(adagrad_update, 1, {
     const Native step = k.clipped(g);
     s[0] += step * step;

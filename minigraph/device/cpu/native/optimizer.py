@@ -8,7 +8,7 @@ from typing import Any
 from ....base import Algorithm
 from ....ops.optimizer import Update
 from ....ops.registry import get_op
-from .call import PREFIX, NativeCall, NativeOp, Operand, Types, address, define, int64, native_for, pointer
+from .call import PREFIX, NativeCall, NativeOp, Operand, Types, address, define, float64, int64, native_for, pointer
 from .layout import Layouts
 
 STATES, CONSTANTS = 3, 5
@@ -24,6 +24,8 @@ class UpdateOp(NativeOp):
 
     name: str
     constants: Callable[[Any], tuple[float, ...]]
+    precise: Callable[[Any], tuple[float, ...]] = lambda p: ()
+    """Constants that the kernel takes in double precision, after the others."""
 
     def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
         return (Layouts.plain(len(ins), len(outs)),)
@@ -37,8 +39,9 @@ class UpdateOp(NativeOp):
         states = [*map(pointer, rest[:count]), *[NULL] * (STATES - count)]
         scale = pointer(rest[count + 1]) if p.has_scale else NULL
         constants = self.constants(p)
+        padded = f"{CONSTANTS}f4x", (*constants, *[0.0] * (CONSTANTS - len(constants)))
         args = (pointer(weight), pointer(grad), *states, pointer(rest[count]), scale, int64(weight.size, p.index),
-                (f"{CONSTANTS}f", (*constants, *[0.0] * (CONSTANTS - len(constants)))))
+                padded, *map(float64, self.precise(p)))
         return [NativeCall(self.name[1:], args)]
 
 
@@ -58,6 +61,7 @@ _RULES: dict[str, Callable[[Any], tuple[float, ...]]] = {
     "signum": lambda p: (p.momentum, 1 - p.momentum, p.wd_lh)}
 for _rule, _constants in _RULES.items():
     define(f"_{_rule}_update", UpdateOp(f"_{_rule}_update", _constants))
+define("_nadam_update", UpdateOp("_nadam_update", _adam, lambda p: (p.beta1, p.beta2, p.schedule_decay)))
 
 
 @native_for("_sum_squares")

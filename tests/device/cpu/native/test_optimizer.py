@@ -16,7 +16,7 @@ from .harness import check
 
 @pytest.mark.parametrize("shape", [(7,), (3, 40), (40_003,), (0,)], ids=str)
 @pytest.mark.parametrize("bound, scaled", [(-1.0, False), (0.3, True)])
-@pytest.mark.parametrize("rule", _RULES)
+@pytest.mark.parametrize("rule", [*_RULES, "nadam"])
 def test_updates_agree_with_numpy(rule: str, bound: float, scaled: bool, shape: tuple[int, ...]) -> None:
     name = f"_{rule}_update"
     op = get_op(name)
@@ -32,6 +32,15 @@ def test_updates_agree_with_numpy(rule: str, bound: float, scaled: bool, shape: 
     arrays = [rng.normal(0, 1, shape), rng.normal(0, 1, shape), *states[:len(op.states)], control]
     assert len(op.inputs(parsed(op, params))) == len(arrays) + scaled
     check(name, params, [*arrays, np.array([0.75])] if scaled else arrays, rtol=2e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 17, 1000, 10**6])
+@pytest.mark.parametrize("params", [{}, {"beta1": 0.5, "beta2": 0.9, "schedule_decay": 0.1}], ids=str)
+def test_the_schedule_of_nadam_agrees_with_numpy(params: dict[str, Any], count: int) -> None:
+    rng, control = np.random.default_rng(3), np.zeros(10, np.float32)
+    control[4], control[5], control[7], control[8] = 1, -1, count, 0.1
+    arrays = [*rng.normal(0, 1, (3, 50)), rng.uniform(0.1, 0.5, 50), control]
+    check("_nadam_update", {"index": 0, **params}, arrays, rtol=2e-6)
 
 
 @pytest.mark.parametrize("size", [0, 5, 100_000])
