@@ -50,6 +50,28 @@ INLINE Native sign(Native x) { return x > 0.0f ? Native{} + 1.0f : (x < 0.0f ? N
 INLINE Native either(NativeInt condition, float then, float otherwise) {
     return condition ? Native{} + then : Native{} + otherwise;
 }
+INLINE Native within(Native x, float low, float high) {
+    return minimum(maximum(x, Native{} + low), Native{} + high);
+}
+INLINE Native floored(Native x) {
+    const Native cut = truncated(x);
+    return cut - one_where(cut > x);
+}
+// Halves go away from zero.
+INLINE Native rounded(Native x) {
+    const Native cut = truncated(x);
+    return cut == x ? x : cut + truncated(2.0f * (x - cut));
+}
+// Halves go down.
+INLINE Native rounded_down(Native x) {
+    const Native cut = truncated(x), fraction = x - cut;
+    return cut + one_where(fraction > 0.5f) - one_where(fraction <= -0.5f);
+}
+// The Huber loss that bends at +- 1 / square.
+INLINE Native smooth_l1(Native x, float square) {
+    const Native held = within(x, -1.0f / square, 1.0f / square);
+    return (x - held * 0.5f) * held * square;
+}
 INLINE Native gelu_slope(Native x) { return normal_cdf(x) + x * normal_density(x); }
 
 }  // namespace
@@ -96,6 +118,11 @@ UNARY(log_forward, UnaryArgs, log(x))
 UNARY(log1p_forward, UnaryArgs, log1p(x))
 UNARY(expm1_forward, UnaryArgs, expm1(x))
 UNARY(gelu_forward, UnaryArgs, x *normal_cdf(x))
+UNARY(floor_forward, UnaryArgs, floored(x))
+UNARY(ceil_forward, UnaryArgs, -floored(-x))
+UNARY(trunc_forward, UnaryArgs, truncated(x))
+UNARY(round_forward, UnaryArgs, rounded(x))
+UNARY(rint_forward, UnaryArgs, rounded_down(x))
 
 UNARY(plus_scalar_forward, UnaryConstantArgs, x + a.first)
 UNARY(minus_scalar_forward, UnaryConstantArgs, x - a.first)
@@ -105,7 +132,9 @@ UNARY(div_scalar_forward, UnaryConstantArgs, x / a.first)
 UNARY(rdiv_scalar_forward, UnaryConstantArgs, a.first / x)
 UNARY(maximum_scalar_forward, UnaryConstantArgs, maximum(x, Native{} + a.first))
 UNARY(minimum_scalar_forward, UnaryConstantArgs, minimum(x, Native{} + a.first))
-UNARY(clip_forward, UnaryConstantArgs, minimum(maximum(x, Native{} + a.first), Native{} + a.second))
+UNARY(clip_forward, UnaryConstantArgs, within(x, a.first, a.second))
+UNARY(hard_sigmoid_forward, UnaryConstantArgs, within(x *a.first + a.second, 0.0f, 1.0f))
+UNARY(smooth_l1_forward, UnaryConstantArgs, smooth_l1(x, a.first))
 UNARY(leaky_forward, UnaryConstantArgs, x <= 0.0f ? x * a.first : x)
 UNARY(elu_forward, UnaryConstantArgs, x <= 0.0f ? expm1(x) * a.first : x * a.second)
 
@@ -116,6 +145,28 @@ BINARY(div_forward, BinaryArgs, x / y)
 BINARY(maximum_forward, BinaryArgs, maximum(x, y))
 BINARY(minimum_forward, BinaryArgs, minimum(x, y))
 
+// What holds is 1, and what does not 0; a number holds that is not 0.
+#define CONDITION(name, ...)                                                                     \
+    BINARY(name##_forward, BinaryArgs, one_where(__VA_ARGS__))                                   \
+    static void name##_scalar_forward(const UnaryConstantArgs &a) {                              \
+        unary(a, [&](const Vec &v) {                                                             \
+            const Native y = Native{} + a.first;                                                 \
+            return each(v, [&](Native x) -> Native { return one_where(__VA_ARGS__); });          \
+        });                                                                                      \
+    }                                                                                            \
+    KERNEL(name##_scalar_forward, UnaryConstantArgs)
+
+CONDITION(equal, x == y)
+CONDITION(not_equal, x != y)
+CONDITION(greater, x > y)
+CONDITION(greater_equal, x >= y)
+CONDITION(lesser, x < y)
+CONDITION(lesser_equal, x <= y)
+CONDITION(logical_and, (x != 0.0f) & (y != 0.0f))
+CONDITION(logical_or, (x != 0.0f) | (y != 0.0f))
+CONDITION(logical_xor, (x != 0.0f) ^ (y != 0.0f))
+UNARY(logical_not_forward, UnaryArgs, one_where(x == 0.0f))
+
 // x: the gradient of the output; y: what the slope is made of
 BINARY(gelu_backward, BinaryArgs, x *gelu_slope(y))
 BINARY(square_backward, BinaryArgs, x *(y + y))
@@ -124,6 +175,9 @@ BINARY(abs_backward, BinaryArgs, x *sign(y))
 BINARY(reciprocal_backward, BinaryArgs, x *-(y * y))
 BINARY(clip_backward, BinaryConstantArgs, x *either((y >= a.first) & (y <= a.second), 1.0f, 0.0f))
 BINARY(leaky_backward, BinaryConstantArgs, x *either(y > 0.0f, 1.0f, a.first))
+BINARY(hard_sigmoid_backward, BinaryConstantArgs, x *either((y > 0.0f) & (y < 1.0f), a.first, 0.0f))
+BINARY(smooth_l1_backward, BinaryConstantArgs, x *within(y *a.first, -1.0f, 1.0f))
+BINARY(rdiv_scalar_backward, BinaryConstantArgs, x *(-a.first / (y * y)))
 BINARY(elu_backward, BinaryConstantArgs, x *(y > 0.0f ? Native{} + a.second : y + a.first))
 
 // x: a prediction; y: its target

@@ -43,6 +43,9 @@ static INLINE Native with_sign_of(Native x, Native sign) {
 static INLINE Native maximum(Native a, Native b) { return a != a ? a : (b <= a ? a : b); }
 static INLINE Native minimum(Native a, Native b) { return a != a ? a : (b >= a ? a : b); }
 
+// 1 where a condition holds, else 0.
+static INLINE Native one_where(NativeInt condition) { return condition ? Native{} + 1.0f : Native{}; }
+
 static INLINE Native square_root(Native x) {
 #if defined(__AVX512F__)
     return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
@@ -133,6 +136,14 @@ static INLINE Native softrelu(Native x) {
 }
 
 static INLINE Native softsign(Native x) { return x / (1.0f + abs(x)); }
+
+// The whole number next to x towards zero.
+static INLINE Native truncated(Native x) {
+    const NativeInt whole = abs(x) >= 8388608.0f;  // all numbers of that size are, and NaN is taken for none
+    const Native held = whole ? Native{} : (x == x ? x : Native{});
+    const Native cut = with_sign_of(__builtin_convertvector(__builtin_convertvector(held, NativeInt), Native), x);
+    return whole ? x : (x == x ? cut : x);
+}
 
 // The standard normal distribution function by the series of ops/gelu.py, precise in relative terms below 0.
 static INLINE Native normal_cdf(Native x) {

@@ -45,13 +45,23 @@ def _bounds(p: Any) -> tuple[float, float]:
     return p.a_min, p.a_max
 
 
+def _line(p: Any) -> tuple[float, float]:
+    return p.alpha, p.beta
+
+
+def _square(p: Any) -> tuple[float, float]:
+    return p.scalar ** 2, 0.0
+
+
 def _elu(p: Any) -> tuple[float, float]:
     return p.below, p.above
 
 
 for _name, _keeps_zero in {"negative": True, "abs": True, "sign": True, "square": True, "sqrt": True, "rsqrt": False,
-                           "reciprocal": False, "exp": False, "log": False, "log1p": True, "expm1": True}.items():
+                           "reciprocal": False, "exp": False, "log": False, "log1p": True, "expm1": True, "floor": True,
+                           "ceil": True, "trunc": True, "round": True, "rint": True, "logical_not": False}.items():
     define(_name, Elementwise(f"{_name}_forward", _keeps_zero))
+define("fix", Elementwise("trunc_forward"))
 for _name in ("_copy", "BlockGrad", "MakeLoss"):
     define(_name, Elementwise("copy_forward"))
 for _name, _keeps_zero in {"plus": False, "minus": False, "rminus": False, "mul": True, "div": True, "rdiv": False,
@@ -66,6 +76,15 @@ for _name in ("maximum", "minimum"):
     define(f"_{_name}", Elementwise(f"{_name}_forward"))
 define("clip", Elementwise("clip_forward", False, _bounds))
 define("_clip_backward", Elementwise("clip_backward", True, _bounds))
+for _name, _keeps_zero in {"equal": False, "not_equal": True, "greater": True, "greater_equal": False, "lesser": True,
+                           "lesser_equal": False, "logical_and": True, "logical_or": True, "logical_xor": True}.items():
+    define(f"_{_name}", Elementwise(f"{_name}_forward", _keeps_zero))
+    define(f"_{_name}_scalar", Elementwise(f"{_name}_scalar_forward", False, _scalar))
+define("hard_sigmoid", Elementwise("hard_sigmoid_forward", False, _line))
+define("_hard_sigmoid_backward", Elementwise("hard_sigmoid_backward", True, _line))
+define("smooth_l1", Elementwise("smooth_l1_forward", True, _square))
+define("_smooth_l1_backward", Elementwise("smooth_l1_backward", True, _square))
+define("_rdiv_scalar_backward", Elementwise("rdiv_scalar_backward", False, _scalar))
 define("_gelu", Elementwise("gelu_forward"))
 define("_leaky", Elementwise("leaky_forward", True, _slope))
 define("_leaky_backward", Elementwise("leaky_backward", True, _slope))

@@ -122,5 +122,6 @@ class Broadcast(NativeOp):
         return [NativeCall(self.kernel, args)]
 
 
-for _name in ("add", "sub", "mul", "div", "maximum", "minimum"):
+for _name in ("add", "sub", "mul", "div", "maximum", "minimum", "equal", "not_equal", "greater", "greater_equal",
+              "lesser", "lesser_equal", "logical_and", "logical_or", "logical_xor"):
     define(f"broadcast_{_name}", Broadcast(f"broadcast_{_name}"))

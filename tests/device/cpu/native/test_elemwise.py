@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from minigraph.ops.registry import get_op
-from tests.ops.harness import parsed
+from tests.ops.harness import execute, parsed
 
 from .harness import STREAMED_BYTES, check, run
 
@@ -25,6 +25,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {"a_min": 0.9, "a_max": 1.5}) for name in ("clip", "_clip_backward")),
     *((name, {"slope": 0.25}) for name in ("_leaky", "_leaky_backward")),
     *((name, {"below": 0.5, "above": 1.25}) for name in ("_elu", "_elu_backward")),
+    *((name, {"alpha": 0.3, "beta": 0.4}) for name in ("hard_sigmoid", "_hard_sigmoid_backward")),
+    *((name, {"scalar": 1.3}) for name in ("smooth_l1", "_smooth_l1_backward", "_rdiv_scalar_backward")),
     ("add_n", {"num_args": 1}), ("add_n", {"num_args": 4})]
 
 
@@ -35,7 +37,7 @@ def test_kernels_agree_with_numpy(name: str, params: dict[str, Any], shape: tupl
     op = get_op(name)
     count = len(op.inputs(parsed(op, params)))
     positive = name in ("sqrt", "rsqrt", "log", "log1p", "reciprocal", "_rdiv_scalar", "elemwise_div",
-                        "_sqrt_backward")
+                        "_sqrt_backward", "_rdiv_scalar_backward")
     check(name, params, [rng.uniform(0.5, 2, shape) if positive else rng.normal(0, 2, shape) for _ in range(count)],
           rtol=1e-6)
 
@@ -55,6 +57,32 @@ def test_outputs_stored_past_the_caches_have_the_bits_of_others(name: str, count
     (held,) = run(name, {}, arrays, share=[(0, 0)])
     parts = [run(name, {}, [a[half] for a in arrays])[0] for half in (slice(size // 2), slice(size // 2, size))]
     assert streamed.tobytes() == held.tobytes() == np.concatenate(parts).tobytes()
+
+
+CONDITIONS = ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "logical_and", "logical_or",
+              "logical_xor")
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_conditions_agree_with_numpy_on_equal_numbers_too(name: str) -> None:
+    rng = np.random.default_rng(4)
+    left, right = rng.integers(-2, 3, (2, 3, 37, 5, 5)).astype(float)
+    left[0, :2] = np.nan
+    check(f"_{name}", {}, [left, right], rtol=0)
+    check(f"broadcast_{name}", {}, [left, right[:, :, :1, :1]], rtol=0)
+    for scalar in (0.0, 1.0, 0.5):
+        check(f"_{name}_scalar", {"scalar": scalar}, [left], rtol=0)
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "fix", "round", "rint", "logical_not"])
+def test_whole_numbers_are_those_of_numpy_at_halves_and_beyond_what_an_integer_holds(name: str) -> None:
+    near = np.arange(-40, 41) / 8
+    large = [8388607.5, 8388608, 4194303.5, -4194304.5, 2.0**31, -2.0**40, 3e38, np.inf, -np.inf, 1e-40, np.nan]
+    beside = [np.nextafter(np.float32(near), np.float32(end)) for end in (9, -9)]
+    data = np.concatenate([near, large, *beside]).astype(np.float32)
+    op = get_op(name)
+    (expected,) = execute(op, parsed(op, {}), [data])
+    np.testing.assert_array_equal(run(name, {}, [data])[0], expected)
 
 
 def everywhere() -> np.ndarray:
