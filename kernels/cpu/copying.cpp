@@ -1,6 +1,7 @@
 // Copies between strided places: joining, cutting, permuting and repeating axes; and filling.
 //
-// Contract: source and target do not overlap. Each element is read and written once; runs are contiguous where the axes
+// Contract: source and target do not overlap. Each element is read and written once, but for those that are added up, in
+// ascending order, where an axis stays at its place of the target; runs are contiguous where the axes
 // allow it, and else tiles of two axes, in both of which the cache lines are used whole.
 #include <cstring>
 
@@ -101,6 +102,22 @@ void copy_tiles(const CopyArgs &a) {
     });
 }
 
+// out += data, place by place; only the first axis, on which the target must move, is cut into tasks.
+void add_strided(const CopyArgs &a) {
+    CopyArgs inner = a;
+    inner.size[0] = 1;
+    int64_t rows = 1;
+    for (int axis = 1; axis < AXES - 1; axis++) rows *= a.size[axis];
+    parallel(a.size[0], [&](int64_t task) {
+        const float *data = a.data + task * a.from[0];
+        float *out = a.out + task * a.to[0];
+        Place place = place_of(inner, 0);
+        for (int64_t row = 0; row < rows; row++, step(inner, place))
+            for (int64_t i = 0; i < a.size[AXES - 1]; i++)
+                out[place.to + i * a.to[AXES - 1]] += data[place.from + i * a.from[AXES - 1]];
+    });
+}
+
 struct FillArgs {
     float *out;
     int64_t size;
@@ -119,4 +136,5 @@ void fill(const FillArgs &a) {
 
 KERNEL(copy_strided, CopyArgs)
 KERNEL(copy_tiles, CopyArgs)
+KERNEL(add_strided, CopyArgs)
 KERNEL(fill, FillArgs)

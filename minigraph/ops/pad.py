@@ -30,7 +30,7 @@ class PadParams:
     constant_value: float = param(0.0, "float", "value of the margins in mode constant")
 
 
-def _blocks(p: PadParams, shape: Shape) -> Iterator[Block]:
+def copied_blocks(p: PadParams, shape: Shape) -> Iterator[Block]:
     """(place in the output, place in data it is copied from, axes along which that is one long), block by block.
 
     The blocks are the 3 ** n combinations of before, within and after along each padded axis. Along an axis
@@ -80,9 +80,9 @@ class Pad(Op):
     def compute(self, p: PadParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         if p.mode == "constant":
             outs[0].fill(p.constant_value)
-            np.copyto(outs[0][_within(p, ins[0].shape)], ins[0])
+            np.copyto(outs[0][within(p, ins[0].shape)], ins[0])
             return
-        for place, source, _ in _blocks(p, ins[0].shape):
+        for place, source, _ in copied_blocks(p, ins[0].shape):
             np.copyto(outs[0][place], ins[0][source])
 
     def gradient(self, b: Builder, p: PadParams, ins: Sequence[Entry], outs: Sequence[Entry],
@@ -100,7 +100,8 @@ class Pad(Op):
                      Sample({"mode": "constant", "pad_width": (0, 1, 2, 0)}, ((2, 3),))]
 
 
-def _within(p: PadParams, shape: Shape) -> tuple[slice, ...]:
+def within(p: PadParams, shape: Shape) -> tuple[slice, ...]:
+    """The place of data in the output."""
     return tuple(slice(before, before + d) for before, d in zip(p.pad_width[::2], shape, strict=True))
 
 
@@ -114,7 +115,7 @@ class PadBackward(BackwardLike):
     def _largest(self, p: PadParams, shape: Shape) -> Shape:
         """The largest shape that a repeated edge is summed to."""
         sizes = [()] + [tuple(len(range(d)[s]) for d, s in zip(shape, source, strict=True))
-                        for _, source, repeated in _blocks(p, shape) if repeated]
+                        for _, source, repeated in copied_blocks(p, shape) if repeated]
         return max(sizes, key=lambda size: prod(size) * bool(size)) or (0,)
 
     def algorithms(self, p: PadParams, ins: Sequence[TensorType],
@@ -123,14 +124,14 @@ class PadBackward(BackwardLike):
 
     def compute(self, p: PadParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         grad, (out,) = ins[0], outs
-        np.copyto(out, grad[_within(p, out.shape)])
+        np.copyto(out, grad[within(p, out.shape)])
         if p.mode == "constant":
             return
         scratch = work.array((prod(self._largest(p, out.shape)),), out.dtype)
-        within = _within(p, out.shape)
-        for place, source, repeated in _blocks(p, out.shape):
+        inside = within(p, out.shape)
+        for place, source, repeated in copied_blocks(p, out.shape):
             target, part = out[source], grad[place]
-            if place == within:
+            if place == inside:
                 continue
             if repeated:
                 part = np.add.reduce(part, axis=repeated, keepdims=True,

@@ -29,7 +29,16 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [
         MAPS, FILTERS, (48,)]),
     ("_convolution_backward_data", CONVOLUTION, [SUMS, FILTERS, MAPS]),
     ("_convolution_backward_weight", CONVOLUTION, [SUMS, MAPS, FILTERS]),
-    ("broadcast_mul", {}, [(3, 37), (3, 1)]), ("_to_blocked", {}, [IMAGE]), ("transpose", {}, [(33, 21)])]
+    ("broadcast_mul", {}, [(3, 37), (3, 1)]), ("_to_blocked", {}, [IMAGE]), ("transpose", {}, [(33, 21)]),
+    ("LRN", {"nsize": 5, "alpha": 0.5}, [IMAGE]), ("_lrn_backward", {"nsize": 5, "alpha": 0.5}, [IMAGE, IMAGE, IMAGE]),
+    ("_prelu", {}, [IMAGE, VECTOR]), ("_prelu_backward_gamma", {}, [IMAGE, IMAGE, VECTOR]),
+    ("_prelu_backward_data", {}, [(40, 21), (40, 21), (21,)]), ("InstanceNorm", {}, [IMAGE, VECTOR, VECTOR]),
+    ("_instance_norm_backward", {}, [IMAGE, IMAGE, VECTOR, IMAGE[:2], IMAGE[:2]]),
+    *(("L2Normalization", {"mode": mode}, [IMAGE]) for mode in ("instance", "channel", "spatial")),
+    ("_upsample_backward", {"scale": 2}, [(2, 19, 6, 8)]),
+    *((name, {}, [(1003,)]) for name in ("floor", "round", "rint")),
+    ("Pad", {"mode": "reflect", "pad_width": (0, 0, 0, 0, 2, 1, 0, 3)}, [IMAGE]),
+    ("scaled_dot_product_attention", {"use_mask": True}, [(2, 5, 8), (2, 37, 8), (2, 37, 8), (2, 1, 5, 37)])]
 
 
 @pytest.fixture(scope="module", params=LEVELS)
