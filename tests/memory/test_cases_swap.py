@@ -91,7 +91,7 @@ def assert_shared_bytes_are_ordered(found: Plan) -> None:
 # -- swap and reuse ------------------------------------------------------------------------------------------
 def tower(memory: str, device: CpuDevice | None = None, seed: int = 0, **options: Any) -> dict[str, bytes]:
     """Outputs, gradients and weights of two training steps of 8 dense layers of 256 with tanh, at batch 64."""
-    executor = chain(8, width=256).simple_bind(mx.cpu(), memory=memory, data=(64, 256), **options)
+    executor = chain(8, width=256).simple_bind(mx.cpu(), memory=memory, fuse=False, data=(64, 256), **options)
     executor.set_updater(SGD(learning_rate=0.01))
     if device is not None:
         executor.group.device = device
@@ -141,7 +141,7 @@ def test_delays_and_poison_show_a_wait_that_is_missing(what, late, unswapped, fo
 @pytest.mark.parametrize("lead", [0, 1, 3, 1000, None])
 def test_each_copy_waits_for_the_one_before_it_and_each_reader_for_its_copy(lead, eager, force):
     force(swapped(every_second, lead, eager))
-    found = plan(chain(8, width=256), {"data": (64, 256)}, None, "train", "forced", host_budget="1GiB")
+    found = plan(chain(8, width=256), {"data": (64, 256)}, None, "train", "forced", host_budget="1GiB", fuse=False)
     code, order, used = found.instructions, Order(found), uses(found)
     copies = [i for i in range(len(found)) if code.kind[i] == Kind.COPY_OUT]
     assert len(copies) == 4
@@ -159,7 +159,7 @@ def test_each_copy_waits_for_the_one_before_it_and_each_reader_for_its_copy(lead
 
 # -- what swapping frees, and what it takes ------------------------------------------------------------------
 def lean(memory: str, **options: Any) -> Plan:
-    return plan(chain(16), {"data": (512, 512)}, "sgd", "step", memory, **options)
+    return plan(chain(16), {"data": (512, 512)}, "sgd", "step", memory, fuse=False, **options)
 
 
 def activation_bytes(found: Plan) -> int:
