@@ -50,12 +50,11 @@ template <class Work> void for_segments(const Channels &c, bool reverse, const W
     const int64_t size = c.group * least(c.pixels, c.piece) * (c.in_rows() ? 1 : LANES), units = c.units();
     const int64_t wide = size < TASK ? TASK / size : 1, columns = (units + wide - 1) / wide;
     const int64_t tasks = c.count() > 0 ? c.segments() * columns : 0;
-    parallel(tasks, [&](int64_t index) {
-        const int64_t task = reverse ? tasks - 1 - index : index, number = task / columns;
-        const int64_t unit = task % columns * wide;
+    parallel(tasks, [&](int64_t task) {
+        const int64_t number = task / columns, unit = task % columns * wide;
         const Segment s = segment_of(c, number);
         if (s.count() > 0) work(number, s, unit, least(unit + wide, units));
-    });
+    }, reverse);
 }
 
 // Where elements lie. A walk calls run(offset, pixels) for each image's part of a segment in a unit, and

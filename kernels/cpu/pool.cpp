@@ -1,11 +1,13 @@
-// A pool of persistent threads. Tasks are claimed one by one, so a thread that the system has taken off its core holds
-// up only the task that it is at. Idle threads spin for some microseconds and then sleep; the caller wakes them, starts
-// on the tasks at once, and waits for nobody who has claimed none.
+// A pool of persistent threads. Of a job's tasks each thread has a contiguous share, always the same part of the whole, so
+// that in a chain of jobs over the same tensors a thread finds in its core's caches what it has written. A thread that is
+// through with its share goes on in the fullest one, so one that the system has taken off its core holds up only the task
+// that it is at. Idle threads spin for some microseconds and then sleep; the caller wakes them, starts on the tasks at
+// once, and waits for nobody who has claimed none.
 //
-// A job is published as `ticket`: its number in the upper half, how many of its tasks are unclaimed in the lower. A claim
-// is a compare-and-swap of the whole ticket, and until its task is done the job is unfinished: only in between may a
+// Each share is one word: the job's number in the upper half, how many of the share's tasks are unclaimed in the lower. A
+// claim is a compare-and-swap of the whole word, and until its task is done the job is unfinished: only in between may a
 // thread read what the job is. Whatever was read before a claim may be of the next job already, which its caller writes
-// before it changes the ticket. One job runs at a time; a second caller meanwhile does its tasks alone.
+// before it changes the words. One job runs at a time; a second caller meanwhile does its tasks alone.
 #include "pool.h"
 
 #include <pthread.h>
@@ -25,6 +27,7 @@ namespace {
 constexpr double SPIN_SECONDS = 20e-6;
 constexpr int MAX_THREADS = 1024;
 constexpr uint64_t TASK_BITS = 32, TASK_MASK = (uint64_t{1} << TASK_BITS) - 1;
+constexpr size_t LINE_BYTES = 64;  // that one core alone should write to
 
 void pause() {
 #if defined(__x86_64__)
@@ -59,14 +62,46 @@ template <class Condition> bool spin(const std::atomic<int> &other_core, const C
     return holds();
 }
 
+struct Job {
+    int64_t count;
+    void (*task)(const void *, int64_t);
+    const void *context;
+    bool backwards;
+    int shares;
+
+    // The first task of a share; the caller's share, which is begun first, is none of the smaller ones.
+    int64_t first(int share) const { return (count * share + shares - 1) / shares; }
+    int64_t tasks(int share) const { return first(share + 1) - first(share); }
+    // Do the next task of a share of which so many, this one among them, were unclaimed.
+    void run(int share, int64_t unclaimed) const {
+        task(context, backwards ? first(share) + unclaimed - 1 : first(share + 1) - unclaimed);
+    }
+};
+
+struct alignas(LINE_BYTES) Share {
+    std::atomic<uint64_t> word{0};
+
+    // How many tasks of this job are unclaimed.
+    int64_t unclaimed(uint32_t job) const {
+        const uint64_t seen = word.load();
+        return seen >> TASK_BITS == job ? static_cast<int64_t>(seen & TASK_MASK) : 0;
+    }
+    // Claim one; how many there were, 0 for none.
+    int64_t claim(uint32_t job) {
+        uint64_t seen = word.load();
+        while (seen >> TASK_BITS == job && (seen & TASK_MASK) > 0)
+            if (word.compare_exchange_weak(seen, seen - 1)) return static_cast<int64_t>(seen & TASK_MASK);
+        return 0;
+    }
+};
+
 struct Pool {
-    // The job. `ticket` is written last, and the others are read by those alone who have claimed a task of it.
-    std::atomic<uint64_t> ticket{0};
-    std::atomic<int64_t> count{0};
-    std::atomic<void (*)(const void *, int64_t)> task{nullptr};
-    std::atomic<const void *> context{nullptr};
+    Share shares[MAX_THREADS];
+    // Read by those alone who have claimed a task of the job. Its number is written after all else.
+    Job job{};
     std::atomic<int> threads{1};
-    std::atomic<int64_t> done{0};
+    std::atomic<uint32_t> number{0};
+    alignas(LINE_BYTES) std::atomic<int64_t> done{0};
     // Where the caller published the job, and where another thread took part in one last.
     std::atomic<int> caller_core{-1}, helper_core{-1};
     // Sleep.
@@ -79,11 +114,11 @@ struct Pool {
     int started = 0;
     std::atomic<int> arrived{0};
 
-    uint64_t job() const { return ticket.load() >> TASK_BITS; }
-    void work(uint64_t job);
+    int fullest(uint32_t job) const;
+    void work(uint32_t job, int thread);
     void serve();
     void start_threads();
-    void run(int64_t count, void (*task)(const void *, int64_t), const void *context);
+    void run(Job given);
     void wait_for_end(int64_t tasks);
 };
 
@@ -102,8 +137,8 @@ Pool *pool() {
     Pool *found = the_pool.load();
     if (found) return found;
     pthread_once(&at_fork, forget_after_fork);
-    void *memory = malloc(sizeof(Pool));
-    if (!memory) return nullptr;
+    void *memory = nullptr;
+    if (posix_memalign(&memory, alignof(Pool), sizeof(Pool)) != 0) return nullptr;
     Pool *made = new (memory) Pool;
     if (the_pool.compare_exchange_strong(found, made)) return made;
     free(memory);
@@ -115,26 +150,37 @@ void *serve_pool(void *shared) {
     return nullptr;
 }
 
-// Claim and do tasks of a job until there are none left.
-void Pool::work(uint64_t job) {
-    uint64_t seen = ticket.load();
-    while (seen >> TASK_BITS == job && (seen & TASK_MASK) > 0) {
-        if (!ticket.compare_exchange_weak(seen, seen - 1)) continue;
-        const int64_t tasks = count.load();
-        task.load()(context.load(), tasks - static_cast<int64_t>(seen & TASK_MASK));
-        if (done.fetch_add(1) + 1 == tasks && caller_sleeps.load()) {
-            pthread_mutex_lock(&sleep);
-            pthread_cond_signal(&finished);
-            pthread_mutex_unlock(&sleep);
+// The share with most unclaimed tasks of a job; -1 when there are none left.
+int Pool::fullest(uint32_t job) const {
+    int found = -1;
+    int64_t most = 0;
+    for (int share = 0, count = threads.load(); share < count; share++) {
+        const int64_t unclaimed = shares[share].unclaimed(job);
+        if (unclaimed > most) most = unclaimed, found = share;
+    }
+    return found;
+}
+
+// Claim and do tasks of a job until there are none left, those of the thread's own share first.
+void Pool::work(uint32_t wanted, int thread) {
+    Job found{};
+    int64_t claimed = 0;
+    for (int share = thread; share >= 0; share = fullest(wanted))
+        while (const int64_t unclaimed = shares[share].claim(wanted)) {
+            if (claimed++ == 0) found = job;
+            found.run(share, unclaimed);
         }
-        seen = ticket.load();
+    if (claimed > 0 && done.fetch_add(claimed) + claimed == found.count && caller_sleeps.load()) {
+        pthread_mutex_lock(&sleep);
+        pthread_cond_signal(&finished);
+        pthread_mutex_unlock(&sleep);
     }
 }
 
 void Pool::serve() {
-    const int number = arrived.fetch_add(1) + 1;
-    uint64_t last = 0;
-    const auto called = [&] { return job() != last && number < threads.load(); };
+    const int thread = arrived.fetch_add(1) + 1;
+    uint32_t last = 0;
+    const auto called = [&] { return number.load() != last && thread < threads.load(); };
     for (;;) {
         if (!spin(caller_core, called)) {
             pthread_mutex_lock(&sleep);
@@ -143,9 +189,9 @@ void Pool::serve() {
             sleepers.fetch_sub(1);
             pthread_mutex_unlock(&sleep);
         }
-        last = job();
+        last = number.load();
         helper_core.store(this_core());
-        work(last);
+        work(last, thread);
     }
 }
 
@@ -162,22 +208,23 @@ void Pool::start_threads() {
     threads.store(wanted);
 }
 
-void Pool::run(int64_t tasks, void (*do_task)(const void *, int64_t), const void *with) {
+void Pool::run(Job given) {
     start_threads();
-    count.store(tasks);
-    task.store(do_task);
-    context.store(with);
+    given.shares = threads.load();
+    job = given;
     done.store(0);
     caller_core.store(this_core());
-    const uint64_t number = job() + 1;
-    ticket.store(number << TASK_BITS | static_cast<uint64_t>(tasks));
+    const uint32_t next = number.load() + 1;
+    for (int share = 0; share < given.shares; share++)
+        shares[share].word.store(uint64_t{next} << TASK_BITS | static_cast<uint64_t>(given.tasks(share)));
+    number.store(next);
     if (sleepers.load() > 0) {
         pthread_mutex_lock(&sleep);
         pthread_cond_broadcast(&wake);
         pthread_mutex_unlock(&sleep);
     }
-    work(number);
-    wait_for_end(tasks);
+    work(next, 0);
+    wait_for_end(given.count);
 }
 
 void Pool::wait_for_end(int64_t tasks) {
@@ -192,13 +239,13 @@ void Pool::wait_for_end(int64_t tasks) {
 
 }  // namespace
 
-void run_tasks(int64_t count, void (*task)(const void *, int64_t), const void *context) {
+void run_tasks(int64_t count, void (*task)(const void *, int64_t), const void *context, bool backwards) {
     Pool *shared = count > 1 && wanted_threads.load() > 1 ? pool() : nullptr;
     if (shared && count < static_cast<int64_t>(TASK_MASK) && pthread_mutex_trylock(&shared->owner) == 0) {
-        shared->run(count, task, context);
+        shared->run({count, task, context, backwards, 0});
         pthread_mutex_unlock(&shared->owner);
     } else {
-        for (int64_t i = 0; i < count; i++) task(context, i);
+        for (int64_t i = 0; i < count; i++) task(context, backwards ? count - 1 - i : i);
     }
 }
 

@@ -3,12 +3,15 @@
 #pragma once
 #include <cstdint>
 
-// Do task(context, 0) ... task(context, count - 1), each once, in any order, on this thread and those of the pool.
-void run_tasks(int64_t count, void (*task)(const void *context, int64_t index), const void *context);
+// Do task(context, 0) ... task(context, count - 1), each once, in any order, on this thread and those of the pool. Each
+// thread begins with a part of the tasks that is its own from job to job, and goes through them in order, or `backwards`.
+void run_tasks(int64_t count, void (*task)(const void *context, int64_t index), const void *context,
+               bool backwards = false);
 
 // run_tasks with a lambda.
-template <class Body> void parallel(int64_t count, const Body &body) {
-    run_tasks(count, [](const void *context, int64_t index) { (*static_cast<const Body *>(context))(index); }, &body);
+template <class Body> void parallel(int64_t count, const Body &body, bool backwards = false) {
+    run_tasks(count, [](const void *context, int64_t index) { (*static_cast<const Body *>(context))(index); }, &body,
+              backwards);
 }
 
 // Threads that tasks may run on: for choosing how finely to cut work whose results do not depend on the cuts.

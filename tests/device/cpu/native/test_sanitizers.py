@@ -77,6 +77,11 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str]]
     return path, set(done.stdout.splitlines()[-1].split()[1:])
 
 
+def test_the_pool_does_each_task_once_and_has_no_data_race(tmp_path: Path) -> None:
+    compiler = own_compiler("libtsan.so")
+    succeeds([build_program(compiler, THREAD, tmp_path, HERE / "pool_check.cpp", KERNELS / "pool.cpp")])
+
+
 @pytest.mark.skipif(not FULL, reason="takes minutes; set MINIGRAPH_TEST_FULL=1")
 @pytest.mark.parametrize(("runtime", "flags", "callers"), [("libasan.so", ADDRESS, 1), ("libtsan.so", THREAD, 2)],
                          ids=["address", "thread"])
