@@ -135,4 +135,16 @@ def _carried_out(state: Compilation, candidate: Candidate) -> Compilation:
     share(trial)
     choose_workspaces(trial)
     assign_offsets(trial)
+    _take_least_workspaces(trial)
     return trial
+
+
+def _take_least_workspaces(trial: Compilation) -> None:
+    """Pack anew with the smallest workspaces where larger ones, for which there seemed to be room, came to more than
+    the budget: by the smallest ones the least budget is named, so that it is accepted."""
+    assert trial.transient_bytes is not None
+    budget, chosen = trial.request.budget_bytes, trial.algorithms
+    if budget is not None and trial.persistent_bytes + trial.transient_bytes > budget:
+        choose_workspaces(trial, least=True)
+        if trial.algorithms != chosen:
+            assign_offsets(trial)

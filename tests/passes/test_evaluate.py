@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import minigraph as mx
-from minigraph.base import MXNetError, OutOfMemoryError
+from minigraph.base import Algorithm, MXNetError, OutOfMemoryError
 from minigraph.passes import evaluate
 from minigraph.passes.pipeline import compile_program
 from minigraph.plan.peak import peak_tensors
@@ -97,3 +97,21 @@ def test_a_refusal_leaves_the_layout_as_it_was() -> None:
 def test_a_host_budget_without_room_is_refused_as_such() -> None:
     with pytest.raises(MXNetError, match="host budget of 1 bytes has no room"):
         plan(network(), SHAPES, "sgd", "step", "vdnn_all", budget=1000, host_budget=1)
+
+
+def test_the_smallest_workspaces_are_taken_where_larger_ones_do_not_pack(monkeypatch) -> None:
+    ways = (Algorithm("fast", 4096), Algorithm("lean", 0, extra_bytes=1))
+    program = prepare(network(), SHAPES, "sgd", memory="auto", verify=False)
+    budget = 2 * plan(network(), SHAPES, "sgd").planned_bytes
+    request = replace(program.request, algorithms=lambda op, params, ins, outs: ways, budget_bytes=budget)
+    pack = evaluate.assign_offsets
+
+    def pack_badly(trial) -> None:
+        pack(trial)
+        if any(algorithm is not None and algorithm.workspace_bytes for algorithm in trial.algorithms):
+            trial.transient_bytes += budget
+
+    assert "fast" in compile_program(program.graph, request, copy.deepcopy(program.layout)).instructions.algorithm
+    monkeypatch.setattr(evaluate, "assign_offsets", pack_badly)
+    made = compile_program(program.graph, request, copy.deepcopy(program.layout))
+    assert "fast" not in made.instructions.algorithm and "lean" in made.instructions.algorithm
