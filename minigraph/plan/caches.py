@@ -2,8 +2,9 @@
 
 Bytes are in a cache as long as few others have been touched since: the *distance* of a use is the number of bytes that
 instructions have read and written since the last use of the same address. Bytes touched twice in between count twice,
-but a distance is never more than all arenas in memory hold. Every instruction counts as if it touched its operands
-once, in the order of the list. This is for devices whose memory is the host's: copies pass through the same caches.
+but a distance is never more than the device arenas hold. Every instruction counts as if it touched its operands once,
+in the order of the list. Copies are made by other threads, on other cores: what they bring in is in no cache of the
+thread that computes, and what they touch drives nothing out of it.
 """
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ Floats = NDArray[np.float64]
 _PIECES = 2**16
 """Pieces of an arena for which the last use is noted, at most; the smallest is a cache line."""
 _LINE_BYTES = 64
-_IN_MEMORY = ("device", "host")
+_ON_COMPUTING_THREAD = (Kind.COMPUTE, Kind.FILL)
 _RUNS = 2
 """A run finds in the caches what the one before has left."""
 Span = tuple[int, int, int]
@@ -26,18 +27,23 @@ Span = tuple[int, int, int]
 
 def coldness(plan: Plan, cold: Callable[[Floats], Floats]) -> list[float]:
     """For each instruction, in a run that follows another one, the share of its operands' bytes that lies in no cache;
-    `cold` says from distances in bytes how much of the bytes that is, 0 to 1. 0 for what touches no memory."""
+    `cold` says from distances in bytes how much of the bytes that is, 0 to 1. 0 for what computes nothing."""
     spans = [touched(plan, i) for i in range(len(plan))]
     grain = [max(_LINE_BYTES, -(-arena.bytes // _PIECES)) for arena in plan.arenas]
     at = [np.full(arena.bytes // size + 1, -np.inf) for arena, size in zip(plan.arenas, grain, strict=True)]
-    room = float(sum(arena.bytes for arena in plan.arenas if arena.space in _IN_MEMORY))
+    room = float(sum(arena.bytes for arena in plan.arenas if arena.space == "device"))
     now, shares = 0.0, [0.0] * len(plan)
     for _ in range(_RUNS):
         for i, mine in enumerate(spans):
-            total = sum(nbytes for *_, nbytes in mine)
             pieces = [at[arena][offset // grain[arena]:(offset + nbytes - 1) // grain[arena] + 1]
                       for arena, offset, nbytes in mine]
-            away = sum(nbytes * float(cold(np.minimum(now - piece, room)).mean())
+            if plan.instructions.kind[i] == Kind.COPY_IN:
+                for piece in pieces:
+                    piece[:] = -np.inf
+            if plan.instructions.kind[i] not in _ON_COMPUTING_THREAD:
+                continue
+            total = sum(nbytes for *_, nbytes in mine)
+            away = sum(nbytes * float(cold(_distances(now, piece, room)).mean())
                        for piece, (*_, nbytes) in zip(pieces, mine, strict=True))
             shares[i] = away / total if total else 0.0
             now += total
@@ -46,9 +52,14 @@ def coldness(plan: Plan, cold: Callable[[Floats], Floats]) -> list[float]:
     return shares
 
 
+def _distances(now: float, last: Floats, room: float) -> Floats:
+    """Bytes touched since the last uses; infinitely many where there was none on this thread."""
+    return np.where(np.isinf(last), np.inf, np.minimum(now - last, room))
+
+
 def touched(plan: Plan, i: int) -> list[Span]:
-    """(arena, offset, bytes) of memory that an instruction reads or writes, its workspace too; what it writes in place
-    is there once."""
+    """(arena, offset, bytes) of device memory that an instruction reads or writes, its workspace too; what it writes in
+    place is there once."""
     code, columns = plan.instructions, plan.buffers
     if code.kind[i] in (Kind.RECORD, Kind.WAIT):
         return []
@@ -56,7 +67,7 @@ def touched(plan: Plan, i: int) -> list[Span]:
     found: dict[tuple[int, int], int] = {}
     for b in (*read, *code.writes[i], *([code.workspace[i]] if code.workspace[i] >= 0 else [])):
         place = columns.arena[b], columns.offset[b]
-        if plan.arenas[place[0]].space in _IN_MEMORY and columns.bytes[b]:
+        if plan.arenas[place[0]].space == "device" and columns.bytes[b]:
             found[place] = max(columns.bytes[b], found.get(place, 0))
     return [(arena, offset, nbytes) for (arena, offset), nbytes in found.items()]
 

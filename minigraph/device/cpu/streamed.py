@@ -29,6 +29,7 @@ class StreamedCpuProgram(CpuProgram):
         super().__init__(plan, memory, library)
         self._poison, self._delay = poison, delay
         self._timelines: dict[tuple[int, int], Timeline] = {}
+        self._serial: list[Call] = []
         self._awaited = _awaited(plan)
         self._deaths = deaths(plan) if poison else {}
         self._reserve_spaces()
@@ -48,14 +49,18 @@ class StreamedCpuProgram(CpuProgram):
         """The instructions in the order of the list, copies too on the calling thread: nothing is waited for."""
         if self._poison:
             poison_unwritten(self.plan, self.memory)
-        steps, progress, kinds = self._steps(), Progress(), self.plan.instructions.kind
-        return [partial(walk, progress, [] if kind in (Kind.RECORD, Kind.WAIT) else
-                        [*steps.of(i, progress), *steps.behind(i)]) for i, kind in enumerate(kinds)]
+        if not self._serial:  # kept, for kernels' arguments are laid out in a call's first run
+            steps, progress = self._steps(), Progress()
+            bodies = ([] if kind in (Kind.RECORD, Kind.WAIT) else [*steps.of(i, progress), *steps.behind(i)]
+                      for i, kind in enumerate(self.plan.instructions.kind))
+            self._serial = [body[0] if len(body) == 1 else partial(walk, progress, body) for body in bodies]
+        return self._serial
 
     def _bind(self) -> None:
         self._reserve_spaces()  # again, for they may have been given back
         steps = self._steps()
         self._timelines = {bounds: self._timeline(*bounds, steps) for bounds in self.plan.ranges.values()}
+        self._serial = []
         self._generation = self.memory.generation
 
     def _steps(self) -> _Steps:
