@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ _BLOCK_BYTES = 64 * 2**20
 _TENSORS, _TENSOR_BYTES = 32, 2 * 2**20
 _DISK_BYTES = 64 * 2**20
 _CALLS = 2000
+_EVENTS = 200
 
 
 # -- the machine -----------------------------------------------------------------------------------------------
@@ -47,7 +49,7 @@ class MachineReport:
     """A measured machine; `figures` has the median of each figure, and `spread` (most - least) / median over the
     rounds. Rates are per second: operations of `gemm` (as many threads as this process has) and `gemm_1_thread`,
     bytes read and written of `memory`, bytes of `copy` (of tensors just written, as swapping does), `disk_write` and
-    `disk_read`; `launch` is in seconds."""
+    `disk_read`; `launch` and `event` are in seconds, `event` always of the thread's own."""
 
     machine: Machine
     figures: dict[str, float]
@@ -56,7 +58,8 @@ class MachineReport:
     def text(self) -> str:
         """A table for people."""
         shown = {"gemm": (1e9, "GFLOP/s"), "gemm_1_thread": (1e9, "GFLOP/s"), "memory": (1e9, "GB/s"),
-                 "copy": (1e9, "GB/s"), "disk_write": (1e6, "MB/s"), "disk_read": (1e6, "MB/s"), "launch": (1e-6, "us")}
+                 "copy": (1e9, "GB/s"), "disk_write": (1e6, "MB/s"), "disk_read": (1e6, "MB/s"),
+                 "launch": (1e-6, "us"), "event": (1e-6, "us")}
         lines = [f"machine {self.machine.name}: {self.machine.memory_bytes / 2**30:.1f} GiB of memory"]
         lines += [f"{name:<14} {value / shown[name][0]:>10.2f} {shown[name][1]:<8} spread {self.spread[name]:.0%}"
                   for name, value in self.figures.items()]
@@ -76,6 +79,7 @@ def measure_machine(name: str = "this", folder: str | None = None, rounds: int =
     trials: dict[str, Callable[[], Iterable[tuple[str, float]]]] = {
         "gemm": lambda: [("gemm", gemm())], "memory": lambda: [("memory", memory())],
         "copy": lambda: [("copy", copy())], "launch": lambda: [("launch", _launch_seconds(clock))],
+        "event": lambda: [("event", _event_seconds())],
         "disk": lambda: _disk_rates(folder)}
     taken: dict[str, list[float]] = {}
     for _ in range(rounds):
@@ -89,7 +93,8 @@ def measure_machine(name: str = "this", folder: str | None = None, rounds: int =
                       figures["launch"],
                       f"measured in {rounds} rounds, medians: float32 GEMM of {_GEMM}, copies of "
                       f"{_BLOCK_BYTES >> 20} MiB, of {_TENSOR_BYTES >> 20} MiB just written for the link, the slower "
-                      f"way of a file of {_DISK_BYTES >> 20} MiB", min(figures["disk_write"], figures["disk_read"]))
+                      f"way of a file of {_DISK_BYTES >> 20} MiB", min(figures["disk_write"], figures["disk_read"]),
+                      event_seconds=figures["event"])
     return MachineReport(machine, figures, spread)
 
 
@@ -154,6 +159,28 @@ def _launch_seconds(clock: Clock) -> float:
     for _ in range(_CALLS):
         op.compute(params, value, out, nothing)
     return (clock() - start) / _CALLS
+
+
+def _event_seconds() -> float:
+    """What a thread spends on an event that it records for another one, or waits for: two threads wake each other, and
+    only the time counts that one of them runs, for sleeping is what the simulator has as stalls."""
+    mine, other = threading.Lock(), threading.Lock()
+    with mine, other:
+        answering = threading.Thread(target=_answer, args=(mine, other))
+        answering.start()
+        start = time.thread_time()
+        for _ in range(_EVENTS):
+            mine.release()
+            other.acquire()
+        taken = time.thread_time() - start
+        answering.join()
+        return taken / (2 * _EVENTS)
+
+
+def _answer(wait: threading.Lock, record: threading.Lock) -> None:
+    for _ in range(_EVENTS):
+        wait.acquire()
+        record.release()
 
 
 def _disk_rates(folder: str | None) -> list[tuple[str, float]]:

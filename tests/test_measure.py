@@ -111,8 +111,8 @@ def test_a_machine_file_serves_as_a_machine(tmp_path: Path) -> None:
     assert by_name.figures.step_seconds == by_file.figures.step_seconds
 
 
-@pytest.mark.parametrize("change", [{"flops": 0}, {"flops": "x"}, {"bandwidth": None}, {"format": "other"},
-                                    {"version": 9}, {"colour": 1}])
+@pytest.mark.parametrize("change", [{"flops": 0}, {"event_seconds": -1.0}, {"flops": "x"}, {"bandwidth": None},
+                                    {"format": "other"}, {"version": 9}, {"colour": 1}])
 def test_a_file_with_wrong_figures_is_no_machine(change: dict[str, object], tmp_path: Path) -> None:
     save_machine(MACHINES["cpu"], tmp_path / "m.json")
     document = json.loads((tmp_path / "m.json").read_text())
@@ -138,7 +138,7 @@ def test_the_command_measures_and_saves(tmp_path: Path, capsys: pytest.CaptureFi
     assert cli.main(["machine", "--rounds", "1", "--name", "bench", "--save", str(path), "--disk", str(tmp_path)]) == 0
     assert "machine bench" in capsys.readouterr().out
     found = get_machine(str(path))
-    assert found.name == "bench" and 0 < found.copy_out == found.copy_in
+    assert found.name == "bench" and 0 < found.copy_out == found.copy_in and 0 < found.event_seconds < 1e-3
     assert list(tmp_path.iterdir()) == [path]
 
 

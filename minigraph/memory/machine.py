@@ -31,7 +31,8 @@ class Machine:
     device memory in bytes per second; `copy_out` and `copy_in` those of the link to the host, each way;
     `launch_seconds` is added to every instruction that does something; `source` says where the figures are from.
     `disk_bytes_per_second` is that of the disk with the swap file, each way; `device`, "cpu" or "gpu", whose kernels
-    plans for it are made of.
+    plans for it are made of. `event_seconds` is what recording an event, or waiting for one that is there, takes of its
+    stream.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Machine:
     source: str
     disk_bytes_per_second: float = _DISK
     device: str = "cpu"
+    event_seconds: float = 0.0
 
     def seconds(self, flops: float, nbytes: float) -> float:
         """Time of one kernel by the roofline: the slower of arithmetic and memory traffic, and the launch."""
@@ -120,9 +122,11 @@ def load_machine(path: str | os.PathLike) -> Machine:
         if machine.device not in ("cpu", "gpu"):
             raise ValueError(f"device must be \"cpu\" or \"gpu\", got {machine.device!r}")
         wrong = [name for name, value in asdict(machine).items()
-                 if name not in ("name", "source", "device") and not value > 0]
+                 if name not in ("name", "source", "device", "event_seconds") and not value > 0]
         if wrong:
             raise ValueError(f"{wrong[0]} must be above zero")
+        if not machine.event_seconds >= 0:
+            raise ValueError("event_seconds must be zero or above")
     except OSError as error:
         raise MXNetError(f"{where} cannot be read: {error}") from error
     except (ValueError, TypeError, AttributeError) as error:

@@ -3,8 +3,8 @@
 Every stream runs its instructions in list order, each as soon as the one before it has ended; `Record` notes the time
 that its stream has reached and `Wait` holds its stream until then. An op takes the time that the roofline gives its
 declared cost, a copy its bytes over the bandwidth of the link, or of the disk where that is slower and the copy's other
-end is a file; each also takes the launch cost once. Where a profile has measured times, those count, longer or shorter
-by what the plan's addresses say of caches.
+end is a file; each also takes the launch cost once. Records and waits take what the machine has for events. Where a
+profile has measured times, those count, longer or shorter by what the plan's addresses say of caches.
 """
 from __future__ import annotations
 
@@ -67,13 +67,16 @@ def simulate(plan: Plan, machine: Machine, range_name: str | None = None,
         kind, stream, event = columns.kind[i], columns.stream[i], columns.event[i]
         start[i - first] = now[stream]
         if kind == Kind.RECORD:
+            now[stream] += machine.event_seconds
+            busy[stream] += machine.event_seconds
             recorded[event] = now[stream]
         elif kind == Kind.WAIT:
             if event not in recorded:
                 raise MXNetError(f"plan {plan.program}: instruction {i} waits for event {event} before it is "
                                  "recorded; verify the plan")
             stall[stream] += max(recorded[event] - now[stream], 0.0)
-            now[stream] = max(recorded[event], now[stream])
+            now[stream] = max(recorded[event], now[stream]) + machine.event_seconds
+            busy[stream] += machine.event_seconds
         else:
             taken = seconds(i)
             busy[stream] += taken

@@ -7,7 +7,7 @@ import pytest
 
 from minigraph.base import MXNetError
 from minigraph.memory.machine import Machine
-from minigraph.plan.plan import OUT_STREAM
+from minigraph.plan.plan import OUT_STREAM, Kind
 from minigraph.plan.simulate import simulate
 
 from .build import Maker, chain, corrupt, swap
@@ -40,6 +40,17 @@ def test_a_copy_overlaps_with_computation_until_it_is_waited_for() -> None:
     assert (result.copied_out_bytes, result.copied_in_bytes) == (64, 64)
     assert result.start.tolist() == [0, 2, 0, 2, 6, 2, 4, 6, 0, 6, 8, 8, 8]
     assert result.end.tolist() == [2, 2, 2, 6, 6, 4, 6, 8, 6, 8, 8, 8, 11]
+
+
+def test_records_and_waits_take_their_streams_time() -> None:
+    plan, slow = swap(), replace(ROUND, event_seconds=1.0)
+    before, after = simulate(plan, ROUND), simulate(plan, slow)
+    events = [sum(stream == s and kind in (Kind.RECORD, Kind.WAIT) for stream, kind in zip(
+        plan.instructions.stream, plan.instructions.kind, strict=True)) for s in range(len(plan.streams))]
+    assert [b - a for a, b in zip(before.busy_seconds, after.busy_seconds, strict=True)] == pytest.approx(events)
+    assert after.seconds > before.seconds
+    recorded, waiting = 1, 2
+    assert after.end[recorded] == after.start[recorded] + 1.0 and after.end[waiting] == after.end[recorded] + 1.0
 
 
 def test_two_streams_without_events_overlap_wholly() -> None:
