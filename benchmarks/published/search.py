@@ -44,7 +44,7 @@ class Step:
         symbol, shapes = build(n)
         params = MOMENTUM if setting.momentum else {}
         program = prepare(symbol, shapes, "sgd", "step", optimizer_params=params, machine=setting.machine,
-                          host_budget=setting.host_bytes)
+                          host_budget=setting.host_bytes, encode=False)  # published systems keep whole values
         request = replace(program.request, verify=False)
         self.state = Compilation(request, program.graph, program.layout)
         for stage in PASSES[:_SCHEDULED]:
