@@ -9,6 +9,7 @@ policies, to which what it makes are values like others.
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,8 +56,8 @@ class _Choice:
         """The candidates for which bytes are saved. Without one a value stays, and others may save nothing any more."""
         taken = self.candidates
         while True:
-            freed = self._freed(taken)
-            worthy = {i: found for i, found in taken.items() if self._saves(found, freed, taken)}
+            freed, sharing = self._freed(taken), Counter(found.key for found in taken.values())
+            worthy = {i: found for i, found in taken.items() if self._saves(found, freed, sharing[found.key])}
             if len(worthy) == len(taken):
                 return taken
             taken = worthy
@@ -115,11 +116,10 @@ class _Choice:
                     readers[origin] = readers.get(origin, 0) + 1
         return {origin: count for origin, count in readers.items() if origin not in kept}
 
-    def _saves(self, found: _Candidate, freed: dict[Entry, int], taken: dict[int, _Candidate]) -> bool:
+    def _saves(self, found: _Candidate, freed: dict[Entry, int], sharing: int) -> bool:
         """Whether a node's share of the bytes that need not be kept is more than its share of the encoding."""
         origins = {self.origin[e] for e in found.values} & freed.keys()
         saved = sum(self.graph.type_of(origin).nbytes / freed[origin] for origin in origins)
-        sharing = sum(other.key == found.key for other in taken.values())
         return saved > found.form.kind.nbytes / sharing
 
 

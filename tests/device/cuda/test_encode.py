@@ -10,7 +10,7 @@ import minigraph as mx
 from .processes import run
 
 SHAPE, STEPS = (2, 3, 7, 7), 3
-MODES: tuple[dict[str, Any], ...] = ({}, {"memory": "naive"}, {"memory": "inplace"}, {"memory": "sublinear"},
+MODES: tuple[dict[str, Any], ...] = ({}, {"memory": "naive"}, {"memory": "sublinear"},
                                      {"memory": "vdnn_all", "host_budget": "1GiB"}, {"slices": 2})
 
 
