@@ -198,7 +198,7 @@ def bind_graph(symbol: Any, shapes: Mapping[str, Shape], dtypes: Mapping[str, An
         if name not in variables:
             raise MXNetError(f"{name!r} is no argument of the symbol; its arguments are {', '.join(variables)}")
     for name, shape in shapes.items():
-        graph.shape[variables[name]] = _as_shape(shape)
+        graph.shape[variables[name]] = _as_shape(name, shape)
     for name, dtype in dtypes.items():
         graph.dtype[variables[name]] = dtype_of(dtype)
     infer_shapes(graph)
@@ -230,8 +230,11 @@ def normalise_requests(grad_req: str | Sequence[str] | Mapping[str, str], names:
     return requests
 
 
-def _as_shape(value: Any) -> Shape:
-    return tuple(int(d) for d in value) if isinstance(value, (tuple, list)) else (int(value),)
+def _as_shape(name: str, value: Any) -> Shape:
+    dimensions = value if isinstance(value, (tuple, list)) else (value,)
+    if not all(isinstance(d, (int, np.integer)) and d >= 0 for d in dimensions):
+        raise MXNetError(f"the shape of {name} is {value!r}; its dimensions must be whole numbers of 0 or more")
+    return tuple(int(d) for d in dimensions)
 
 
 def unread_inputs(plan: Plan) -> frozenset[str]:

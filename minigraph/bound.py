@@ -139,7 +139,8 @@ class Bound:
         for name, value in feeds.items():
             expected = self._types.get(name)
             if expected is None or name in self.aux_names:
-                raise TypeError(f"Unknown argument {name}")
+                known = [n for n in self._types if n not in self.aux_names]
+                raise TypeError(f"Unknown argument {name}; the arguments are {', '.join(known)}")
             array = value.storage.read() if isinstance(value, NDArray) else np.asarray(value)
             if array.shape != expected.shape:
                 raise ValueError(f"Shape not match! Argument {name}, need: {expected.shape}, received: {array.shape}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -39,13 +40,24 @@ def register(cls: type[Optimizer]) -> type[Optimizer]:
 def create(name: str | Optimizer, **kwargs: Any) -> Optimizer:
     """An optimizer from its name in any case, with its arguments; an optimizer is returned as it is.
 
-    ValueError names the known ones if there is none of that name.
+    ValueError names the known ones if there is none of that name, TypeError the arguments it has if it has not these.
     """
     if isinstance(name, Optimizer):
         return name
     if name.lower() not in _registry:
         raise ValueError(f"Cannot find optimizer {name}; known are {', '.join(sorted(_registry))}")
-    return _registry[name.lower()](**kwargs)
+    cls = _registry[name.lower()]
+    try:
+        return cls(**kwargs)
+    except TypeError as error:
+        raise TypeError(f"optimizer {name}: {error}; its arguments are {', '.join(_arguments(cls))}") from error
+
+
+def _arguments(cls: type[Optimizer]) -> list[str]:
+    """Names of what an optimizer and its bases take, its own first."""
+    found = [parameter for base in cls.__mro__[:-1] if "__init__" in vars(base)
+             for parameter in list(signature(vars(base)["__init__"]).parameters.values())[1:]]
+    return list(dict.fromkeys(p.name for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)))
 
 
 class Optimizer:
@@ -70,6 +82,10 @@ class Optimizer:
                  multi_precision: bool = False, clip_global_norm: float | None = None) -> None:
         if param_idx2name is not None and not isinstance(param_idx2name, Mapping):
             raise TypeError("param_idx2name should be a dict of param indexes to names.")
+        for name, number in (("rescale_grad", rescale_grad), ("wd", wd), ("clip_gradient", clip_gradient),
+                             ("learning_rate", learning_rate)):
+            if number is not None and not hasattr(number, "__float__"):
+                raise ValueError(f"{type(self).__name__}: {name} is {number!r}; it must be a number")
         if clip_global_norm is not None and not clip_global_norm > 0:
             raise ValueError(f"clip_global_norm must be above 0, got {clip_global_norm}; for no clipping "
                              f"leave it None")

@@ -317,6 +317,10 @@ def test_default_rates_are_those_of_each_rule():
 
 def test_optimizers_are_created_by_name_in_any_case():
     assert isinstance(mx.optimizer.create("SGD"), mx.optimizer.SGD)
+    with pytest.raises(TypeError, match="sgd: .*'learning_rat'; its arguments are momentum, .*, learning_rate"):
+        mx.optimizer.create("sgd", learning_rat=0.1)
+    with pytest.raises(ValueError, match="SGD: learning_rate is 'fast'; it must be a number"):
+        mx.optimizer.create("sgd", learning_rate="fast")
     with pytest.raises(ValueError, match="Cannot find optimizer nosuch; known are adadelta, adagrad, adam, .*, test"):
         mx.optimizer.create("nosuch")
 

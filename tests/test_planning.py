@@ -82,6 +82,12 @@ def test_the_package_of_plans_can_be_called():
     assert called.planned_bytes == plan(mlp(), {"data": (4, 9)}, "sgd").planned_bytes
 
 
+@pytest.mark.parametrize("shape", [(-1, 9), (2.5, 9), ("4", 9), -4])
+def test_a_shape_of_other_than_whole_numbers_is_refused_with_the_name_of_the_input(shape):
+    with pytest.raises(MXNetError, match=r"the shape of data is .*; its dimensions must be whole numbers of 0 or more"):
+        plan(mlp(), {"data": shape})
+
+
 @pytest.mark.parametrize("arguments, reason", [
     ({"program": "step"}, "give optimizer="), ({"program": "update"}, "no program 'update'"),
     ({"optimizer": "nothing"}, "Cannot find optimizer"), ({"optimizer": "test"}, "no graph form"),

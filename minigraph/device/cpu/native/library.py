@@ -154,8 +154,9 @@ def _warn_once(reason: str) -> None:
     global _warned
     if not _warned:
         _warned = True
-        warnings.warn(f"minigraph computes in NumPy, which is slower than its own CPU kernels: {reason}; "
-                      f"MINIGRAPH_CPU_KERNELS=numpy asks for this", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"minigraph computes in NumPy, which is slower than its own CPU kernels: {reason}; install "
+                      f"minigraph where g++ is for those, or ask for NumPy with MINIGRAPH_CPU_KERNELS=numpy",
+                      RuntimeWarning, stacklevel=4)
 
 
 def _files(settings: Settings) -> tuple[dict[str, Path], str]:
