@@ -180,14 +180,32 @@ def test_a_chain_packs_at_the_bound() -> None:
     assert ratio(problem, solution) <= 1.005
 
 
-def test_buffers_above_the_ceiling_find_room_sooner_where_too_many_overlap_for_the_walk(
-        monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def too_many(monkeypatch: pytest.MonkeyPatch) -> Problem:
+    """A problem of which too many buffers overlap for the walk, and all are too many for the exact search."""
     draw = np.random.default_rng(0)
     born = np.sort(draw.integers(0, 500, 500))
     life = np.where(draw.random(500) < 0.2, draw.integers(40, 160, 500), draw.integers(1, 20, 500))
-    problem = Problem(born, born + life, 64 << draw.integers(0, 6, 500))
     monkeypatch.setattr(solve, "WALK_PAIRS", 0)
     monkeypatch.setattr(solve, "EXACT_NODES", {"default": (0, 0)})
+    return Problem(born, born + life, 64 << draw.integers(0, 6, 500))
+
+
+def test_large_buffers_are_placed_exactly_and_small_ones_around_them_where_too_many_overlap_for_the_walk(
+        monkeypatch: pytest.MonkeyPatch, too_many: Problem) -> None:
+    capacity_bytes = int(too_many.lower_bound_bytes * 1.02)
+    placed = pack(too_many, capacity_bytes)
+    validate(too_many, placed)
+    assert placed.method == "coarse" and placed.bytes <= capacity_bytes
+    monkeypatch.setattr(solve, "COARSE_BUFFERS", 0)
+    monkeypatch.setattr(solve, "SEARCH_WORK", {"default": 0})
+    assert pack(too_many, capacity_bytes).bytes > capacity_bytes
+
+
+def test_buffers_above_the_ceiling_find_room_sooner_where_too_many_overlap_for_the_walk(
+        monkeypatch: pytest.MonkeyPatch, too_many: Problem) -> None:
+    problem = too_many
+    monkeypatch.setattr(solve, "COARSE_BUFFERS", 0)
     monkeypatch.setattr(solve, "SEARCH_WORK", {"default": 0})
     alone = pack(problem, problem.lower_bound_bytes + 64)
     monkeypatch.setattr(solve, "SEARCH_WORK", {"default": 100_000})

@@ -17,7 +17,7 @@ from .hybrid import WORK, postponed
 from .play import Play
 from .problem import Problem, repeats_alike
 
-HIDDEN = (0.1, 0.35)
+HIDDEN = (0.05, 0.35)
 """Shares of its time that a copy back is taken to cost, as most go on beside the computation: each is tried."""
 PRICES, HIGHEST_PRICE = 8, 2.0
 """Prices that are tried, each halfway to the last one that was too high or too low, for a second on the way out."""

@@ -19,7 +19,7 @@ from .problem import Candidate, Problem, Slicing, front, judge
 
 TOGETHER = (2, 4, 8, 16, 32)
 """Numbers of slices that are tried where forward and backward of a slice go together."""
-APART = (4, 16)
+APART = (4, 16, 32)
 """Numbers of slices that are tried where all of forward comes first, and values are computed again."""
 STRETCHES = (2, 4, 8, 16)
 """Numbers of stretches between checkpoints that are tried in a sliced graph."""
