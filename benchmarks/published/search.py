@@ -27,13 +27,15 @@ _SCHEDULED = 1 + next(k for k, stage in enumerate(PASSES) if stage.name == "sche
 
 @dataclass(frozen=True)
 class Setting:
-    """What is given beside the network: a machine's name, bytes of host memory, whether SGD has momentum, and a budget
-    in bytes, with which workspaces count as small as they may be."""
+    """What is given beside the network: a machine's name, bytes of host memory, whether SGD has momentum, a budget in
+    bytes, with which workspaces count as small as they may be, and whether values that backward only compares are kept
+    as bits, which published systems do not."""
 
     machine: str
     host_bytes: int
     momentum: bool = True
     budget_bytes: int | None = None
+    encode: bool = False
 
 
 class Step:
@@ -44,7 +46,7 @@ class Step:
         symbol, shapes = build(n)
         params = MOMENTUM if setting.momentum else {}
         program = prepare(symbol, shapes, "sgd", "step", optimizer_params=params, machine=setting.machine,
-                          host_budget=setting.host_bytes, encode=False)  # published systems keep whole values
+                          host_budget=setting.host_bytes, encode=setting.encode)
         request = replace(program.request, verify=False)
         self.state = Compilation(request, program.graph, program.layout)
         for stage in PASSES[:_SCHEDULED]:
