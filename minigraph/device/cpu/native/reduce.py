@@ -10,7 +10,7 @@ from ....ops.broadcast import summed_axes
 from ....ops.chunks import MAX_CHUNK, chunk_rows
 from ....ops.reduce import kept_shape, reduced_axes
 from ...strides import broadcast_strides, merge_axes, strides
-from .call import NativeCall, NativeOp, Operand, Types, define, float64, int64, native_for, pointer
+from .call import NativeCall, NativeOp, Operand, Types, define, float32, float64, int64, native_for, pointer
 from .copying import AXES, copy_calls
 from .layout import Layouts
 
@@ -96,6 +96,16 @@ class SumBackward(NativeOp):
     def calls(self, p: Any, ins: Operands, outs: Operands, work: int, algorithm: str) -> Sequence[NativeCall]:
         shape = outs[0].shape
         return copy_calls(shape, ins[0].address, self._steps(p, shape), outs[0].address, strides(shape))
+
+
+@native_for("_mean_backward")
+class MeanBackward(SumBackward):
+    """The gradient, repeated, over the number of its copies."""
+
+    def calls(self, p: Any, ins: Operands, outs: Operands, work: int, algorithm: str) -> Sequence[NativeCall]:
+        (out,), count = outs, outs[0].size // max(ins[0].size, 1)
+        share = (pointer(out), pointer(out), int64(out.size), float32(count), float32(0.0))
+        return [*super().calls(p, ins, outs, work, algorithm), NativeCall("div_scalar_forward", share)]
 
 
 class Broadcast(NativeOp):

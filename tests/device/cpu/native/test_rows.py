@@ -44,6 +44,7 @@ def test_sums(params: dict[str, Any], shape: tuple[int, ...]) -> None:
     if data.size:
         check("mean", params, [data], rtol=3e-7)
     check("_sum_backward", params, [run("sum", params, [data.astype(np.float32)])[0], data], rtol=0)
+    check("_mean_backward", params, [run("mean", params, [data.astype(np.float32)])[0], data], rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape, like", [((30, 20, 10), (10,)), ((8, 128, 33), (1, 128, 33)), ((5, 7), (5, 1))],
