@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..base import MXNetError, OutOfMemoryError, format_bytes
@@ -135,16 +135,26 @@ def _carried_out(state: Compilation, candidate: Candidate) -> Compilation:
     share(trial)
     choose_workspaces(trial)
     assign_offsets(trial)
-    _take_least_workspaces(trial)
-    return trial
+    budget = state.request.budget_bytes
+    if budget is None or _arena_bytes(trial) <= budget:
+        return trial
+    return min((trial, *_packed_anew(trial)), key=_arena_bytes)
 
 
-def _take_least_workspaces(trial: Compilation) -> None:
-    """Pack anew with the smallest workspaces where larger ones, for which there seemed to be room, came to more than
-    the budget: by the smallest ones the least budget is named, so that it is accepted."""
+def _arena_bytes(trial: Compilation) -> int:
     assert trial.transient_bytes is not None
-    budget, chosen = trial.request.budget_bytes, trial.algorithms
-    if budget is not None and trial.persistent_bytes + trial.transient_bytes > budget:
-        choose_workspaces(trial, least=True)
-        if trial.algorithms != chosen:
-            assign_offsets(trial)
+    return trial.persistent_bytes + trial.transient_bytes
+
+
+def _packed_anew(trial: Compilation) -> Iterator[Compilation]:
+    """The trial with the smallest workspaces, where larger ones seemed to fit, and with these as without any budget:
+    so the least budget is named where nothing fits, and at that budget it must be found again."""
+    lean = replace(trial)
+    choose_workspaces(lean, least=True)
+    if lean.algorithms != trial.algorithms:
+        assign_offsets(lean)
+        yield lean
+    if trial.request.budget_bytes:
+        free = replace(lean, request=replace(trial.request, budget_bytes=0))
+        assign_offsets(free)
+        yield replace(free, request=trial.request)
