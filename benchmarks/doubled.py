@@ -56,7 +56,7 @@ HEAD = ("| network | batch | published | capacity GB | without slices: peak GB, 
 def measure(case: Case, with_plan: bool, within: Sequence[str] = tuple(CAPACITIES)) -> Iterator[str]:
     """A line of the table for each of some capacities."""
     build, auto, start = NETWORKS[case.network].build(), POLICIES["auto"], time.process_time()
-    setting = Setting(MACHINE, HOST_BYTES, encode=True)
+    setting = Setting(MACHINE, HOST_BYTES)
     step = Step(build, case.batch, setting)
     whole = step.candidates("auto")
     everything = auto.further(step.problem, whole, auto.moves_homes)

@@ -58,5 +58,6 @@ def kept_bytes(case: Kept) -> int:
 
 def plain_bytes(case: Kept) -> int:
     """What minigraph's plain plan of a step with momentum takes."""
-    step = Step(lambda batch: (case.symbol(), {"data": case.shape}), case.batch, Setting("P100", 0))
+    step = Step(lambda batch: (case.symbol(), {"data": case.shape}), case.batch,
+                Setting("P100", 0, encode=False))  # TensorFlow keeps whole values
     return step.planned_bytes(step.candidates("plain")[0])

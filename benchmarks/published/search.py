@@ -29,13 +29,13 @@ _SCHEDULED = 1 + next(k for k, stage in enumerate(PASSES) if stage.name == "sche
 class Setting:
     """What is given beside the network: a machine's name, bytes of host memory, whether SGD has momentum, a budget in
     bytes, with which workspaces count as small as they may be, and whether values that backward only compares are kept
-    as bits, which published systems do not."""
+    as bits."""
 
     machine: str
     host_bytes: int
     momentum: bool = True
     budget_bytes: int | None = None
-    encode: bool = False
+    encode: bool = True
 
 
 class Step:
