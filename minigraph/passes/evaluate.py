@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..base import MXNetError, OutOfMemoryError, format_bytes
@@ -136,9 +136,9 @@ def _carried_out(state: Compilation, candidate: Candidate) -> Compilation:
     choose_workspaces(trial)
     assign_offsets(trial)
     budget = state.request.budget_bytes
-    if budget is None or _arena_bytes(trial) <= budget:
+    if not budget or _arena_bytes(trial) <= budget:
         return trial
-    return min((trial, *_packed_anew(trial)), key=_arena_bytes)
+    return min(trial, _packed_freely(trial), key=_arena_bytes)
 
 
 def _arena_bytes(trial: Compilation) -> int:
@@ -146,15 +146,10 @@ def _arena_bytes(trial: Compilation) -> int:
     return trial.persistent_bytes + trial.transient_bytes
 
 
-def _packed_anew(trial: Compilation) -> Iterator[Compilation]:
-    """The trial with the smallest workspaces, where larger ones seemed to fit, and with these as without any budget:
-    so the least budget is named where nothing fits, and at that budget it must be found again."""
-    lean = replace(trial)
-    choose_workspaces(lean, least=True)
-    if lean.algorithms != trial.algorithms:
-        assign_offsets(lean)
-        yield lean
-    if trial.request.budget_bytes:
-        free = replace(lean, request=replace(trial.request, budget_bytes=0))
-        assign_offsets(free)
-        yield replace(free, request=trial.request)
+def _packed_freely(trial: Compilation) -> Compilation:
+    """The trial with the smallest workspaces, packed as where nothing fits: so the least budget is named there, and at
+    that budget it must be found again."""
+    free = replace(trial, request=replace(trial.request, budget_bytes=0))
+    choose_workspaces(free)
+    assign_offsets(free)
+    return replace(free, request=trial.request)

@@ -17,9 +17,8 @@ from ..ops.op import Op
 from .compilation import AlgorithmChoices, Compilation, Sharing
 
 
-def choose_workspaces(state: Compilation, least: bool = False) -> None:
-    """Provide `algorithms`: for each node that runs the fastest one of its class, as far as the budget allows, or with
-    `least` the one with the smallest workspace."""
+def choose_workspaces(state: Compilation) -> None:
+    """Provide `algorithms`: for each node that runs the fastest one of its class, as far as the budget allows."""
     graph, schedule, budget = state.graph, state.schedule, state.request.budget_bytes
     assert graph is not None and schedule is not None
     room = None
@@ -30,7 +29,7 @@ def choose_workspaces(state: Compilation, least: bool = False) -> None:
     for t, node in enumerate(schedule.order):
         if graph.op[node].transfer is None:  # type: ignore[union-attr]
             found = choices.of(node)
-            algorithms[node] = found[0] if room is None else _fitting(found, 0 if least else room[t])
+            algorithms[node] = found[0] if room is None else _fitting(found, room[t])
     state.algorithms = algorithms
 
 
