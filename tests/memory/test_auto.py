@@ -11,7 +11,7 @@ from minigraph.memory.policies import POLICIES, Candidate, Problem
 from minigraph.memory.policies.parameters import FORMS, Homes, _by_traffic
 from minigraph.memory.schedule import from_order
 from tests.memory.problems import problem_of
-from zoo import lenet, resnet
+from zoo import lenet, resnet, squeezenet
 
 BUDGETS = 20
 MOST_OVER_FULL = 1.03
@@ -39,6 +39,14 @@ def test_the_default_search_is_within_three_hundredths_of_the_full_one(network: 
     default, full = (POLICIES["auto"].offer(problem, True, search) for search in ("default", "full"))
     ratios = [seconds(default, budget) / seconds(full, budget) for budget in budgets(problem, full)]
     assert 1.0 <= max(ratios) <= MOST_OVER_FULL, ratios
+
+
+def test_the_default_search_swaps_what_the_links_hide_before_it_computes_anything_again() -> None:
+    symbol = squeezenet.get_symbol(num_classes=1000, version="1.1")
+    problem = problem_of(symbol, {"data": (32, 3, 224, 224)}, host_budget="1TiB", machine="V100")
+    default, capuchin = (POLICIES[policy].offer(problem, False) for policy in ("auto", "capuchin"))
+    ratios = [seconds(default, budget) / seconds(capuchin, budget) for budget in budgets(problem, capuchin)]
+    assert max(ratios) <= 1.001, ratios
 
 
 def test_a_larger_host_budget_is_never_slower_and_never_needs_more_of_the_device() -> None:

@@ -8,7 +8,7 @@ from itertools import chain
 
 from ...base import Entry
 from ..schedule import Schedule, from_order
-from .capuchin import recomputing
+from .capuchin import collective
 from .checkpoints import drop_before, nested, spaced
 from .cuts import Cut, find_cuts
 from .hybrid import lowest, played
@@ -37,19 +37,20 @@ COARSE = Grid((64, 128), (1.0,), (8,), (4,), (3,), (None,))
 SWAPPED_BEHIND, SWAPPED_STRETCHES = (0.0, 0.3, 0.6), 64
 """Shares of forward behind which costly values are swapped, and stretches between checkpoints for all others."""
 COLLECTIVE_TARGETS, COLLECTIVE_WORK = 12, 8_000
-"""Sizes of the device for which values are made again collectively, by Capuchin's measure: at most so many, and no more
-than this over the nodes of a graph."""
+"""Sizes of the device for which values are swapped where that costs nothing and made again collectively, by Capuchin's
+measures: at most so many, and no more than this over the nodes of a graph."""
 COARSE_FROM = 60_000
 """Nodes from which on the coarse grid is tried: there every schedule takes a second, and one level goes far."""
 
 
 def auto(problem: Problem) -> list[Candidate]:
     """The plain order; cheap values dropped; checkpoints over a part or all of forward, in one to three levels; what a
-    search finds; values made again collectively; and each value kept, swapped or computed again by what it costs."""
+    search finds; values made again collectively, those swapped whose copies are hidden; and each value kept, swapped or
+    computed again by what it costs."""
     searched = candidates(problem) if len(problem.order) < COARSE_FROM else ()
     targets = min(COLLECTIVE_WORK // max(len(problem.order), 1), COLLECTIVE_TARGETS)
     return judge_beside_homes(problem, chain([from_order(problem.order)], _schedules(problem), searched,
-                                             recomputing(problem, targets), played(problem), lowest(problem)))
+                                             collective(problem, targets), played(problem), lowest(problem)))
 
 
 def _schedules(problem: Problem) -> Iterator[Schedule]:

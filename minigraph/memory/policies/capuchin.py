@@ -52,12 +52,15 @@ def _schedules(problem: Problem) -> Iterator[Schedule]:
                 yield from _Choice(measured, target, swapping=True, again=True).schedules()
 
 
-def recomputing(problem: Problem, targets: int) -> Iterator[Schedule]:
-    """For each of some targets what recomputes enough, with nothing swapped."""
+def collective(problem: Problem, targets: int) -> Iterator[Schedule]:
+    """For each of some targets what recomputes enough, with nothing swapped; and with host memory the first choice of
+    swaps that cost nothing and of the cheaper way for each further value."""
     if targets:
         measured = _Measured(problem)
         for target in measured.passive.capacities(targets):
             yield from _Choice(measured, target, swapping=False).schedules()
+            if problem.host_budget_bytes:
+                yield next(_Choice(measured, target, swapping=True).schedules())
 
 
 class _Measured:
