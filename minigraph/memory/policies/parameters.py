@@ -163,10 +163,15 @@ def _bases(problem: Problem, candidates: Sequence[Candidate], count: int) -> lis
 
 
 def spread(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
-    """At most so many candidates, evenly from the first to the last."""
+    """At most so many candidates of a front: for geometric steps from the peak of the first to that of the last those
+    next below, so that many of nearly one peak do not take the place of others."""
     if len(candidates) <= count:
         return list(candidates)
-    return [candidates[k * (len(candidates) - 1) // (count - 1)] for k in range(count)]
+    most, least = (max(candidates[k].peak_bytes, 1) for k in (0, -1))
+    peaks = [-c.peak_bytes for c in candidates]
+    chosen = {min(bisect_left(peaks, -most * (least / most) ** (k / (count - 1))), len(candidates) - 1)
+              for k in range(count)}
+    return [candidates[k] for k in sorted(chosen)]
 
 
 def _shares(problem: Problem, order: Sequence[Entry], shares: Sequence[float]) -> Iterator[frozenset[Entry]]:

@@ -1,7 +1,8 @@
 """Recomputation searched for entry by entry: what candidates made by rule alone are too coarse for.
 
 On all graphs the schedules are those of the best chain (`rotor`), and those that give values up by their bytes for each
-second of making them again. On graphs with few values to decide about, each value is kept, or made again once for all
+second of making them again; on graphs that are not large also those that give up so many bytes in the least time, each
+value priced by itself. On graphs with few values to decide about, each value is kept, or made again once for all
 its readers, or for each of them; for a row of falling targets values are given up one after the other, those first that
 take most away from the live bytes above the target for the time that they cost, and taken back where the target allows
 it. Every schedule that is met on the way is a candidate. The number of evaluations is bounded by the graph's size,
@@ -17,6 +18,7 @@ import numpy as np
 from ...base import Entry
 from ..schedule import Recomputation, Schedule
 from . import rotor
+from .knapsack import cheapest
 from .problem import Problem
 from .swapping import absences, with_swaps
 
@@ -32,11 +34,13 @@ SWAPPED_BASES, LEAD = 5, 4
 """Schedules of each kind whose kept values are swapped out as well; steps ahead of its reader that one comes back."""
 PREFIXES = 10
 """Shares of the saved bytes that are given up by worth alone."""
+LOADS = 40
+"""Numbers of bytes that are given up in the least time."""
 MOST_RUNS = 4
 """Runs of the whole graph, counted in steps, above which giving up by worth is not followed: values that are made again
 for each reader by itself take a time that is quadratic in depth."""
 LARGE, CHAIN_BUDGETS, FEW_CHAIN_BUDGETS = 2_000, 24, 8
-"""Nodes from which on fewer memory sizes of the chain are tried."""
+"""Nodes from which on fewer memory sizes of the chain are tried, and no loads."""
 
 
 def candidates(problem: Problem, work: int = WORK) -> Iterator[Schedule]:
@@ -45,6 +49,8 @@ def candidates(problem: Problem, work: int = WORK) -> Iterator[Schedule]:
     yield from chain
     worth = list(_by_worth(problem))
     yield from worth
+    if len(problem.order) < LARGE:
+        yield from _in_least_time(problem)
     if problem.host_budget_bytes:
         for bases in (chain, worth):
             for base in spread(bases, SWAPPED_BASES):
@@ -67,10 +73,8 @@ def _with_checkpoints_away(problem: Problem, base: Schedule) -> Iterator[Schedul
 
 def _by_worth(problem: Problem) -> Iterator[Schedule]:
     """Growing shares of the saved values given up, those first that free most bytes for a second of computing them."""
-    saved = [e for e in problem.saved if e in problem.droppable and problem.size_bytes[e]]
-    given = frozenset(problem.saved)
-    cost = {e: seconds_again(problem, e, given) for e in saved}
-    saved.sort(key=lambda e: (-problem.size_bytes[e] / max(cost[e], 1e-12), e))
+    cost = _prices(problem)
+    saved = sorted(cost, key=lambda e: (-problem.size_bytes[e] / max(cost[e], 1e-12), e))
     total, passed, share = sum(problem.size_bytes[e] for e in saved), 0, 1
     for k, entry in enumerate(saved, start=1):
         passed += problem.size_bytes[entry]
@@ -80,6 +84,23 @@ def _by_worth(problem: Problem) -> Iterator[Schedule]:
                 schedule = _Mixed(problem, saved[k:], frozenset(each)).schedule()
                 if len(schedule) <= MOST_RUNS * len(problem.order):
                     yield schedule
+
+
+def _in_least_time(problem: Problem) -> Iterator[Schedule]:
+    """Growing numbers of bytes given up in the least time, each value made again once for all its readers."""
+    cost = _prices(problem)
+    saved = list(cost)
+    for chosen in cheapest([problem.size_bytes[e] for e in saved], list(cost.values()), LOADS):
+        schedule = _Mixed(problem, set(saved).difference(saved[k] for k in chosen), frozenset()).schedule()
+        if len(schedule) <= MOST_RUNS * len(problem.order):
+            yield schedule
+
+
+def _prices(problem: Problem) -> dict[Entry, float]:
+    """The saved values that may be given up, with the seconds to make each again from all others."""
+    given = frozenset(problem.saved)
+    return {e: seconds_again(problem, e, given) for e in problem.saved
+            if e in problem.droppable and problem.size_bytes[e]}
 
 
 def seconds_again(problem: Problem, entry: Entry, given: Collection[Entry]) -> float:
