@@ -164,13 +164,15 @@ def _bases(problem: Problem, candidates: Sequence[Candidate], count: int) -> lis
 
 def spread(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     """At most so many candidates of a front: for geometric steps from the peak of the first to that of the last those
-    next below, so that many of nearly one peak do not take the place of others."""
+    next below, so that many of nearly one peak do not take the place of others; what is left of the count by number."""
     if len(candidates) <= count:
         return list(candidates)
     most, least = (max(candidates[k].peak_bytes, 1) for k in (0, -1))
     peaks = [-c.peak_bytes for c in candidates]
     chosen = {min(bisect_left(peaks, -most * (least / most) ** (k / (count - 1))), len(candidates) - 1)
               for k in range(count)}
+    others, missing = [at for at in range(len(candidates)) if at not in chosen], count - len(chosen)
+    chosen.update(others[k * len(others) // missing] for k in range(missing))
     return [candidates[k] for k in sorted(chosen)]
 
 
