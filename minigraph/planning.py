@@ -119,6 +119,9 @@ Build = Callable[[int], "tuple[Any, Mapping[str, Shape]]"]
 """From n to a symbol and the shapes of its inputs: n may be the batch, a depth, or whatever makes it larger."""
 _MOST_N = 2**40
 """The n above which a network that still fits is taken not to depend on n."""
+_REACH, _PACKING_LOSS = 16, 1 / 64
+"""How many times the first n that does not fit plain is looked at, at most, before anything has been packed; and about
+half of what packing takes above the counts of large plans, as a share of them."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,9 @@ class _Search:
     What a policy needs at least grows about evenly with n. So behind an n that does not fit, the next one is where
     bytes in proportion meet the budget, and twice as far below as that is from the one before, but not below the
     middle; behind one that fits it is the middle. Where the policy weighs the plain plan too, that is tried first, for
-    it takes a part of the time; and what does not fit is told by the policy's counts where these are above the budget.
+    it takes a part of the time. The first n that does not fit plain is not doubled further: counts of the policy, for
+    which nothing is packed, tell where they meet the budget, and plans are looked for a little below. What does not fit
+    is told by counts, too, where these are above the budget.
     """
 
     def __init__(self, build: Build, budget_bytes: int, options: dict[str, Any]) -> None:
@@ -191,33 +196,62 @@ class _Search:
         self.options = {**options, "verify": False, "budget": budget_bytes}
         policy = POLICIES.get(options["memory"] or "auto")
         self.weighs_plain = policy is not None and policy.without_budget == "fastest"
+        self.step: int | None = None
+        """How far above the n that fits the next one is tried, once counts have told about where the largest is."""
         self.tried: list[Trial] = []
         self.plans: dict[int, Plan] = {}
         """The policy's own plan for the last n that fits."""
 
     def run(self, low: int, high: int | None) -> tuple[int, Plan]:
         """The largest n that fits, and its plan."""
-        if not self._fits(low):
+        if not self._fits_plain(low) and not self._fits(low):
             raise self._refusal(low)
         below, above = low, None if high is None else high + 1
         while above is None or above - below > 1:
             if below > _MOST_N:
                 raise MXNetError(f"n={below} still fits {format_bytes(self.budget_bytes)}: the network does not seem "
                                  f"to grow with n; let build use n, or give high")
-            n = self._next(below, above)
+            n, plain = self._next(below, above), self.weighs_plain
+            if self._fits_plain(n):
+                below = n
+                continue
+            if plain:
+                n = self._aimed(n, above)
             below, above = (n, above) if self._fits(n) else (below, n)
         return below, self.plans[below] if below in self.plans else self._planned(below, self.options)
 
     def _next(self, below: int, above: int | None) -> int:
         refused = sorted((trial.n, trial.bytes) for trial in self.tried if not trial.fits)[:2]
-        if above is None or (not refused and 2 * below < above):
-            return 2 * below
+        further = below + (self.step or below)
+        if above is None or (not refused and further < above):
+            self.step = None if self.step is None else 2 * self.step
+            return further
         middle = (below + above) // 2
         if self.tried[-1].fits:
             return middle
         (n, least), further = refused[0], refused[-1][0]
         expected = n * self.budget_bytes // least
         return max(min(expected, n - 2 * (further - n), n - 1), middle)
+
+    def _aimed(self, n: int, above: int | None) -> int:
+        """Not below n, a little below where the line through the policy's counts for n and for another meets the
+        budget."""
+        most = _REACH * n if above is None else min(_REACH * n, above - 1)
+        count = self._counted(n)
+        other = min(n * self.budget_bytes // count, most)
+        if other <= n:
+            return n
+        slope = (self._counted(other) - count) / (other - n)
+        met = most if slope <= 0 else min(n + (self.budget_bytes - count) / slope, most)
+        self.step = max(int(met * _PACKING_LOSS), 1)
+        return max(int(met) - self.step, n)
+
+    def _counted(self, n: int) -> int:
+        """The least bytes that the policy's schedules need for one n, by their counts."""
+        try:
+            return self._planned(n, {**self.options, "budget": 1}).planned_bytes
+        except OutOfMemoryError as refused:
+            return refused.asked_bytes
 
     def _refusal(self, n: int) -> OutOfMemoryError:
         """The error for an n that does not fit; it names the least budget that would do."""
@@ -227,14 +261,19 @@ class _Search:
             return OutOfMemoryError(f"not even n={n} fits: {refused}", refused.asked_bytes, refused.free_bytes)
         raise AssertionError("unreachable")
 
-    def _fits(self, n: int) -> bool:
-        """Whether there is a plan for one n within the budget."""
-        if self.weighs_plain and all(trial.fits for trial in self.tried):
+    def _fits_plain(self, n: int) -> bool:
+        """Whether the plain plan for one n fits, as long as the policy weighs it and it has fitted."""
+        if self.weighs_plain:
             try:
-                self.tried.append(Trial(n, True, self._planned(n, {**self.options, "memory": "plain"}).planned_bytes))
-                return True
+                made = self._planned(n, {**self.options, "memory": "plain"})
             except OutOfMemoryError:
                 self.weighs_plain = False  # what is larger does not fit either
+            else:
+                self.tried.append(Trial(n, True, made.planned_bytes))
+        return self.weighs_plain
+
+    def _fits(self, n: int) -> bool:
+        """Whether the policy has a plan for one n within the budget."""
         try:
             made = self._planned(n, self.options)
         except OutOfMemoryError as refused:

@@ -1,6 +1,8 @@
 """The largest n that fits a budget: exact, found without running anything."""
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import minigraph as mx
@@ -66,10 +68,35 @@ def test_few_trials_find_the_largest_however_bytes_grow(bytes_of, high) -> None:
             return None
 
     for budget in (4_295, 10_000):
-        search = Counted(over_batch, budget, {"memory": "auto"})
+        search = Counted(over_batch, budget, {"memory": "sublinear"})
         n, _ = search.run(1, high)
         assert bytes_of(n) <= budget < bytes_of(n + 1)
         assert len(search.tried) <= 2 * n.bit_length() + 2
+
+
+@pytest.mark.parametrize("counted", [lambda n: 100 + 8 * n, lambda n: 10 + n * n // 300, lambda n: 50])
+@pytest.mark.parametrize("lost", [0.0, 0.02, 0.4])
+@pytest.mark.parametrize("high", [None, 300, 10**6])
+def test_counts_lead_to_the_largest_where_plain_does_not_fit_and_few_plans_are_tried(counted, lost, high) -> None:
+    def packed(n: int) -> int:
+        return int(counted(n) * (1 + lost)) + n // 100
+
+    class Counted(_Search):
+        def _planned(self, n: int, options: dict, names_least: bool = False):
+            planned, bound = packed(n), options["budget"]
+            if options["memory"] == "plain":
+                planned = 70 * n
+            elif counted(n) > bound:
+                planned = counted(n)
+            if planned > bound:
+                raise OutOfMemoryError("", planned, bound)
+            return SimpleNamespace(planned_bytes=planned)
+
+    search = Counted(over_batch, 4_295, {"memory": "auto"})
+    n, _ = search.run(1, high)
+    assert packed(n) <= 4_295 and (n == high or packed(n + 1) > 4_295)
+    assert [t.n for t in search.tried[:6]] == [1, 2, 4, 8, 16, 32]
+    assert len(search.tried) <= 2 * n.bit_length() + 4
 
 
 @pytest.mark.parametrize("low, high", [(1, 5), (3, 3), (2, 7), (5, 1 << 20)])
