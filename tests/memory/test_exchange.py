@@ -10,6 +10,7 @@ from minigraph.memory.policies import Problem, Slicing
 from minigraph.memory.policies.exchange import HIDDEN, Passes, choose, exchanged
 from minigraph.memory.policies.ground import Ground
 from minigraph.memory.policies.hybrid import postponed
+from minigraph.memory.policies.play import EARLY_SECONDS, EARLY_SHARE, Play
 from tests.memory.problems import problem_of
 
 
@@ -61,3 +62,18 @@ def test_schedules_stay_near_the_machines_memory_and_need_host_memory(cut: Probl
     found = [small.quick(schedule) for schedule in exchanged(small)]
     assert found
     assert all(taken.peak_bytes < peak * 0.75 for taken in found)
+
+
+def test_own_targets_lie_below_plain_and_above_what_no_choice_goes_below(cut: Problem) -> None:
+    ground = Ground(postponed(cut))
+    lowest, own = ground.targets(4)[-4], cut.machine.memory_bytes
+    near = [(lowest + 1) / own, ground.peak_bytes / own]
+    assert ground.own_targets([near[1] * 2, near[1] * 0.9, near[0] * 0.5]) == [int(near[1] * 0.9 * own)]
+
+
+def test_copies_back_of_a_long_step_begin_earlier(cut: Problem) -> None:
+    ground = Ground(postponed(cut))
+    short = Play(ground, ground.peak_bytes, frozenset()).early
+    ground.starts = [1000 * seconds for seconds in ground.starts]
+    assert short <= EARLY_SECONDS + EARLY_SHARE * ground.starts[-1] / 1000
+    assert Play(ground, ground.peak_bytes, frozenset()).early == EARLY_SHARE * ground.starts[-1] > EARLY_SECONDS

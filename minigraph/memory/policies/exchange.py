@@ -8,17 +8,24 @@ share of its time on the way back, and a price on the way out, at which the link
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from ...base import Entry
 from ...plan.plan import SLICE
 from ..schedule import Schedule
 from .ground import Ground
 from .hybrid import WORK, postponed
+from .play import HIDDEN as MIDDLING
 from .play import Play
 from .problem import Problem, repeats_alike
 
 HIDDEN = (0.05, 0.35)
-"""Shares of its time that a copy back is taken to cost, as most go on beside the computation: each is tried."""
+"""Shares of its time that a copy back is taken to cost when dear values are chosen, as most go on beside the
+computation: each is tried."""
+PLAYED = (0.1, MIDDLING)
+"""The same for when one leaves and comes back."""
+OF_MEMORY = (0.98, 0.97, 0.96, 0.94, 0.92, 0.9)
+"""Shares of the machine's own memory that are aimed at: packing loses more the fewer slices there are."""
 PRICES, HIGHEST_PRICE = 8, 2.0
 """Prices that are tried, each halfway to the last one that was too high or too low, for a second on the way out."""
 SWEEPS = 6
@@ -31,8 +38,8 @@ def exchanged(problem: Problem) -> Iterator[Schedule]:
         return
     ground = Ground(postponed(problem))
     for dear in dict.fromkeys(choose(ground, hidden) for hidden in HIDDEN):
-        for target in ground.targets(0):
-            found = Play(ground, target, dear).run()
+        for target, hidden in product(ground.own_targets(OF_MEMORY), PLAYED):
+            found = Play(ground, target, dear, hidden=hidden).run()
             if found is not None and repeats_alike(problem, found):
                 yield found
 

@@ -6,6 +6,7 @@ counted (the measure of Capuchin, Peng et al. 2020).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 
 import numpy as np
@@ -86,12 +87,15 @@ class Ground:
     def targets(self, count: int) -> list[int]:
         """Sizes below the plain peak: of the machine's memory first, then `count` geometric steps from what no choice
         goes below upwards."""
+        ratio = self._lowest() / max(self.peak_bytes, 1)
+        steps = [int(self.peak_bytes * ratio ** (k / count)) for k in range(count, 0, -1)]
+        return list(dict.fromkeys([*self.own_targets(OF_MEMORY), *(t for t in steps if t < self.peak_bytes)]))
+
+    def own_targets(self, shares: Sequence[float]) -> list[int]:
+        """Shares of the machine's own memory, those that are below the plain peak and that some choice goes below."""
         lowest = self._lowest()
-        own = [int(share * self.problem.machine.memory_bytes) for share in OF_MEMORY]
-        ratio = lowest / max(self.peak_bytes, 1)
-        found = [target for target in own if target > lowest]
-        found += [int(self.peak_bytes * ratio ** (k / count)) for k in range(count, 0, -1)]
-        return list(dict.fromkeys(target for target in found if target < self.peak_bytes))
+        own = [int(share * self.problem.machine.memory_bytes) for share in shares]
+        return [target for target in own if lowest < target < self.peak_bytes]
 
     def _lowest(self) -> int:
         """The most that lives at a step when every managed value is away that the step does not use."""

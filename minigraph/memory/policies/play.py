@@ -19,8 +19,8 @@ MARGIN = 0.01
 """Share of the target by which more room is made than needed, so that it is not made for each step anew."""
 HIDDEN = 0.5
 """Share of its time that a copy back is taken to cost, as others of its kind go on beside the computation."""
-EARLY_SECONDS = 0.02
-"""Time by which copies back begin before they must."""
+EARLY_SECONDS, EARLY_SHARE = 0.02, 1 / 64
+"""Time by which copies back begin before they must, and the share of a long step that is more."""
 WINDOW = 256
 """Steps ahead over which room is looked for before a value comes back."""
 FIRST_USES = 8
@@ -34,12 +34,15 @@ NEVER = 1 << 60
 
 class Play:
     """One step, played with both links for a target. With `by_copy` a value with a copy in host memory always comes
-    back by it, as to make it again would take room for what it is made from."""
+    back by it, as to make it again would take room for what it is made from. `hidden` is the share of its time that a
+    copy back is taken to cost."""
 
-    def __init__(self, ground: Ground, target_bytes: int, dear: frozenset[Entry], by_copy: bool = False) -> None:
+    def __init__(self, ground: Ground, target_bytes: int, dear: frozenset[Entry], by_copy: bool = False,
+                 hidden: float = HIDDEN) -> None:
         self.ground, self.problem, self.target = ground, ground.problem, target_bytes
         self.size, self.seconds, self.reads = self.problem.size_bytes, self.problem.seconds, self.problem.reads
-        self.dear, self.by_copy = dear, by_copy
+        self.dear, self.by_copy, self.hidden = dear, by_copy, hidden
+        self.early = max(EARLY_SECONDS, EARLY_SHARE * ground.starts[-1])
         self.uses = self._uses()
         self.next_use: dict[Entry, int] = {}
         """The use of each value that was found to come next; one that has passed says nothing."""
@@ -159,7 +162,7 @@ class Play:
         again = self._again(entry)
         if entry not in self.dear:
             return again
-        return self._stall(entry) + min(HIDDEN * self.problem.copy_in_seconds(entry), again)
+        return self._stall(entry) + min(self.hidden * self.problem.copy_in_seconds(entry), again)
 
     def _stall(self, entry: Entry) -> float:
         """Seconds until a copy of a dear value would be there."""
@@ -227,7 +230,7 @@ class Play:
         if not self.away or self.t < self.problem.backward_start or self.link_in > self.clock:
             return
         coming = self._coming()
-        if self.latest - self.ground.starts[self.t] > EARLY_SECONDS:
+        if self.latest - self.ground.starts[self.t] > self.early:
             return
         for use, entry in coming:
             if self.problem.copy_in_seconds(entry) - self._until(use) < self._again(entry):
@@ -248,7 +251,7 @@ class Play:
         """Copy a value back for a step if there is room until then, or room can be made of values that lose less."""
         ahead = self.ground.live[self.t + 1:min(use, self.t + WINDOW) + 1]
         needed = int(ahead.max(initial=0)) + self.size[entry]
-        lost = HIDDEN * self.problem.copy_in_seconds(entry) / self.size[entry] / (self._until(use) + 1e-9)
+        lost = self.hidden * self.problem.copy_in_seconds(entry) / self.size[entry] / (self._until(use) + 1e-9)
         self._make_room(needed, (), lost)
         if needed - self.absent <= self.target:
             self._issue_in(entry)
