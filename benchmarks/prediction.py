@@ -68,7 +68,7 @@ CASES = (
     Predicted("mlp", "zoo.mlp", (160, 784), quick=True, profiled=(64, 256)),
     Predicted("lenet", "zoo.lenet", (40, 1, 28, 28), profiled=(16, 64), slices=2),
     Predicted("vgg-11, CIFAR", "zoo.vgg", (40, 3, 32, 32), {"num_classes": 10, "depth": 11}, profiled=(16, 64),
-              share=0.7, slices=5, swaps=True),
+              share=0.9, slices=5, swaps=True),
     Predicted("resnet-20 v2", "zoo.resnet", (32, 3, 32, 32), _residual(20), quick=True, profiled=(16, 64), share=0.6,
               slices=4, swaps=True),
     Predicted("resnet-56 v2", "zoo.resnet", (16, 3, 32, 32), _residual(56), profiled=(8, 32), share=0.5, slices=2,
