@@ -1,6 +1,8 @@
 """A plan on the GPU: loading makes every call ready, and a run walks the list."""
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,35 +61,31 @@ class CudaProgram:
         if name not in self.plan.ranges:
             raise MXNetError(f"the plan of `{self.plan.program}` has no range {name!r}; it has "
                              f"{', '.join(self.plan.ranges)}")
-        with self._device.context:
-            try:
-                if self._binding is None or self._binding.generation != self.memory.generation:
-                    self._bind()
-                assert self._binding is not None
-                self._take_inputs(self._binding)
-                for function, arguments in self._ready.get(name) or self._make_ready(name):
-                    function(*arguments)
-            except BaseException:
-                self.memory.drain()
-                raise
-            self.memory.ran(self.plan, self._binding)
+        with self._running():
+            for function, arguments in self._ready.get(name) or self._make_ready(name):
+                function(*arguments)
 
     def times(self, clock: Clock, before: Before = nothing) -> list[float]:
         """Run the whole plan once, each instruction to its end before the next; the seconds of each by `clock`, from
         its launch until the device is idle again; `before` is called with its number before it."""
+        with self._running() as binding:
+            loading = self._loading(binding)
+            return [self._seconds(i, loading, clock, before) for i in range(len(self.plan))]
+
+    @contextmanager
+    def _running(self) -> Iterator[Binding]:
+        """Bound to the memory as it is now, with the inputs in it; drains the group's streams when a call fails."""
         with self._device.context:
             try:
                 if self._binding is None or self._binding.generation != self.memory.generation:
                     self._bind()
                 assert self._binding is not None
                 self._take_inputs(self._binding)
-                loading = self._loading(self._binding)
-                seconds = [self._seconds(i, loading, clock, before) for i in range(len(self.plan))]
+                yield self._binding
             except BaseException:
                 self.memory.drain()
                 raise
             self.memory.ran(self.plan, self._binding)
-        return seconds
 
     def _seconds(self, i: int, loading: Loading, clock: Clock, before: Before) -> float:
         calls = loading.calls(i, i + 1)
