@@ -8,16 +8,18 @@ import numpy as np
 import pytest
 
 import minigraph as mx
+from minigraph.base import Entry
 from minigraph.device.cpu import Delay
 from minigraph.memory.policies import POLICIES, Candidate, Problem, Strategy
 from minigraph.memory.policies.ground import Ground
-from minigraph.memory.policies.hybrid import lowest, played, postponed
+from minigraph.memory.policies.hybrid import _repaired, lowest, played, postponed
 from minigraph.memory.policies.play import Play
 from minigraph.memory.policies.problem import repeats_alike
 from minigraph.memory.schedule import DROP, IN, OUT, from_order
 from tests.memory.problems import problem_of
 from tests.memory.test_policies import chain, convolutional, trained
 from tests.random_graphs import base_seed, random_case, results
+from zoo import resnet
 
 SEEDS = [base_seed() + k for k in range(18)]
 SLOW = 2e-4
@@ -37,8 +39,10 @@ class Tight:
         """The candidate, whatever it costs; plain where the play came to no end."""
         ground = Ground(postponed(problem))
         lowest = min(ground.targets(6), default=ground.peak_bytes)
+        dear = ground.dear(self.share)
+        by_copy = dear if self.share > 1 else frozenset[Entry]()
         target = int(ground.peak_bytes - self.depth * (ground.peak_bytes - lowest))
-        found = Play(ground, target, ground.dear(self.share), self.share > 1).run() or from_order(problem.order)
+        found = Play(ground, target, dear, by_copy).run() or from_order(problem.order)
         taken = problem.quick(found)
         self.steps, self.counted_bytes = found.steps, taken.peak_bytes
         return [Candidate(found, taken.peak_bytes, taken.seconds, taken.host_bytes)]
@@ -137,3 +141,15 @@ def test_no_policy_offers_to_make_a_value_again_from_the_new_value_of_a_variable
     problem = problem_of(net, {"data": (8, 12)})
     for name, strategy in POLICIES.items():
         assert all(repeats_alike(problem, c.schedule) for c in strategy.offer(problem, False)), name
+
+
+def test_what_does_not_fit_when_it_is_made_again_comes_by_host_memory() -> None:
+    shapes = {"data": (8, 3, 32, 32)}
+    net = resnet.get_symbol(10, 20, image_shape=(3, 32, 32))
+    problem = problem_of(net, shapes, host_budget="1GiB", machine="V100")
+    ground = Ground(postponed(problem))
+    first, *others = _repaired(ground, ground.targets(6)[1], frozenset(), frozenset(), 4)
+    assert first is not None and others, "recomputing alone reaches the target: it tells nothing"
+    peaks = [problem.quick(play).peak_bytes for play in (first, *others) if play is not None]
+    assert min(peaks[1:]) < peaks[0]
+    assert kinds(first.steps)[IN] == 0 < kinds(others[-1].steps)[IN]

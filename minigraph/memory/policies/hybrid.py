@@ -14,7 +14,7 @@ from ..schedule import Schedule, from_order
 from .ground import Ground
 from .play import Play
 from .problem import Problem, repeats_alike
-from .superneurons import memory_centric, speed_centric, tensor_cache
+from .superneurons import CACHES, memory_centric, speed_centric, tensor_cache
 from .swapping import carry
 
 WORK = 24_000
@@ -23,6 +23,11 @@ nodes of a graph, within the next two."""
 FEWEST_PLAYS, MOST_PLAYS = 4, 40
 FEWEST_TARGETS, MOST_TARGETS = 6, 12
 """Sizes of the device for each share of dear values."""
+MOST_REPAIRS = 24
+"""Plays in which values come back only by copies since making them again would not fit: at most so many, and no more
+than the work over the nodes of a graph."""
+SMALLEST = 2
+"""Sizes of SuperNeurons' tensor cache, the smallest ones, that are tried."""
 LINK_SHARES = (1.0, float("inf"), 0.7)
 """Bytes of dear values over those that the link could copy out during forward; with all that may be, no copy is
 passed over for making a value again, and the least memory is reached."""
@@ -33,15 +38,30 @@ def played(problem: Problem) -> Iterator[Schedule]:
     if not problem.backward_start < len(problem.order) <= WORK:
         return
     ground = Ground(postponed(problem))
-    plays = min(max(WORK // len(problem.order), FEWEST_PLAYS), MOST_PLAYS)
-    targets = ground.targets(min(max(plays // len(LINK_SHARES), FEWEST_TARGETS), MOST_TARGETS))
-    chosen = [(target, 0.0) for target in targets][:plays]  # with host memory too: it may be too little to help
+    count = min(max(WORK // len(problem.order), FEWEST_PLAYS), MOST_PLAYS)
+    targets = ground.targets(min(max(count // len(LINK_SHARES), FEWEST_TARGETS), MOST_TARGETS))
+    chosen = [(target, 0.0) for target in targets][:count]  # with host memory too: it may be too little to help
     if problem.host_budget_bytes:
-        chosen += [(target, share) for share in LINK_SHARES for target in targets][:plays]
+        chosen += [(target, share) for share in LINK_SHARES for target in targets][:count]
+    repairs = min(WORK // len(problem.order), MOST_REPAIRS) if problem.host_budget_bytes else 0
     for target, share in chosen:
-        found = Play(ground, target, ground.dear(share), share == float("inf")).run()
-        if found is not None and repeats_alike(problem, found):
-            yield found
+        dear = ground.dear(share)
+        by_copy = dear if share == float("inf") else frozenset[Entry]()
+        plays = list(_repaired(ground, target, dear, by_copy, repairs))
+        repairs -= len(plays) - 1
+        yield from (found for found in plays if found is not None and repeats_alike(problem, found))
+
+
+def _repaired(ground: Ground, target: int, dear: frozenset[Entry], by_copy: frozenset[Entry], most: int,
+              ) -> Iterator[Schedule | None]:
+    """A play, and at most so many more in which what could not be made again within the target comes by host memory."""
+    for _ in range(1 + most):
+        play = Play(ground, target, dear, by_copy)
+        yield play.run()
+        crowded = ground.alone.intersection(play.crowded).difference(by_copy)
+        if not crowded:
+            return
+        dear, by_copy = dear | crowded, by_copy | crowded
 
 
 def postponed(problem: Problem) -> Problem:
@@ -68,11 +88,11 @@ def postponed(problem: Problem) -> Problem:
 
 def lowest(problem: Problem) -> Iterator[Schedule]:
     """What takes least memory at any price: values away that are not in use, and values made again in segments,
-    for each reader or once (SuperNeurons' tensor cache in its smallest size, over its recomputations)."""
+    for each reader or once (SuperNeurons' tensor cache in its smallest sizes, over its recomputations)."""
     if not problem.backward_start < len(problem.order) <= WORK:
         return
     for base in dict.fromkeys((from_order(problem.order), speed_centric(problem), memory_centric(problem))):
         yield base
         if problem.host_budget_bytes:
             cache = tensor_cache(problem, base)
-            yield from (carry(base, cache.play(size)) for size in cache.capacities(1))
+            yield from (carry(base, cache.play(size)) for size in cache.capacities(CACHES)[-SMALLEST:])

@@ -33,12 +33,12 @@ NEVER = 1 << 60
 
 
 class Play:
-    """One step, played with both links for a target. With `by_copy` a value with a copy in host memory always comes
-    back by it, as to make it again would take room for what it is made from. `hidden` is the share of its time that a
-    copy back is taken to cost."""
+    """One step, played with both links for a target. Dear values of `by_copy` come back only by their copies in host
+    memory, as to make them again would take room for what they are made from. `hidden` is the share of its time that
+    a copy back is taken to cost."""
 
-    def __init__(self, ground: Ground, target_bytes: int, dear: frozenset[Entry], by_copy: bool = False,
-                 hidden: float = HIDDEN) -> None:
+    def __init__(self, ground: Ground, target_bytes: int, dear: frozenset[Entry],
+                 by_copy: frozenset[Entry] = frozenset(), hidden: float = HIDDEN) -> None:
         self.ground, self.problem, self.target = ground, ground.problem, target_bytes
         self.size, self.seconds, self.reads = self.problem.size_bytes, self.problem.seconds, self.problem.reads
         self.dear, self.by_copy, self.hidden = dear, by_copy, hidden
@@ -53,6 +53,8 @@ class Play:
         self.here: set[Entry] = set()
         self.gone: set[Entry] = set()
         """Managed values that were made, on the device and not."""
+        self.crowded: set[Entry] = set()
+        """Values that could not be made again within the target."""
         self.copied: dict[Entry, float] = {}
         """When the copy of a value is, or will be, in host memory."""
         self.arrives: dict[Entry, float] = {}
@@ -128,19 +130,20 @@ class Play:
                 self._drop(entry)
 
     # -- room ----------------------------------------------------------------------------------------------------
-    def _make_room(self, live_bytes: int, locked: Collection[Entry], below: float = float("inf")) -> None:
+    def _make_room(self, live_bytes: int, locked: Collection[Entry], below: float = float("inf")) -> bool:
         """Let values go until so many bytes of plain order, less what is absent, are within the target; only such as
-        lose less than `below`."""
+        lose less than `below`. Whether they are."""
         over = live_bytes - self.absent - self.target
         if over <= 0:
-            return
+            return True
         wanted = over + MARGIN * self.target
         for loss, entry in self._by_loss(locked):
             if loss >= below or wanted <= 0 or (over <= 0 and entry in self.dear and self._stall(entry) > 0):
-                return
+                break
             self._let_go(entry)
             over -= self.size[entry]
             wanted -= self.size[entry]
+        return over <= 0
 
     def _by_loss(self, locked: Collection[Entry]) -> list[tuple[float, Entry]]:
         """Values that may leave, those first that cost least to get back for their bytes and the time until then.
@@ -265,7 +268,8 @@ class Play:
             if entry in self.gone:
                 nodes = self._way(entry) if self.t >= self.problem.backward_start else []
                 if nodes:
-                    self._make_again(nodes, locked, crossing)
+                    if not self._make_again(nodes, locked, crossing):
+                        self.crowded.add(entry)
                 else:
                     self._make_room(crossing + self.size[entry], locked)
                     self._issue_in(entry)
@@ -293,9 +297,9 @@ class Play:
             entry = stack[-1]
             node = self.problem.graph.node_of[entry]
             sources = [e for e in self.reads[node] if e in self.gone]
-            far = self.by_copy or len(cost) >= LONGEST_WAY
-            further = [e for e in sources if e not in cost and not (far and e in self.copied)]
-            if entry not in cost and further and not (self.by_copy and entry in self.copied):
+            far = len(cost) >= LONGEST_WAY
+            further = [e for e in sources if e not in cost and not (far and e in self.copied or self._by_copy(e))]
+            if entry not in cost and further and not self._by_copy(entry):
                 stack += further
                 continue
             stack.pop()
@@ -303,26 +307,32 @@ class Play:
                 continue
             again = self.seconds[node] + sum(cost.get(e, backlog + self.problem.copy_in_seconds(e)) for e in sources)
             copied = backlog + self.problem.copy_in_seconds(entry) if entry in self.copied else float("inf")
-            runs[entry] = again < copied and not (self.by_copy and entry in self.copied)
+            runs[entry] = again < copied and not self._by_copy(entry)
             cost[entry] = again if runs[entry] else copied
         return runs
 
-    def _make_again(self, nodes: Sequence[int], locked: set[Entry], crossing: int) -> None:
-        """Run nodes again, each after what it reads has come back; what only they need stays no longer than that."""
+    def _by_copy(self, entry: Entry) -> bool:
+        """Whether a value comes back by a copy whatever that takes."""
+        return entry in self.by_copy and entry in self.copied
+
+    def _make_again(self, nodes: Sequence[int], locked: set[Entry], crossing: int) -> bool:
+        """Run nodes again, each after what it reads has come back; what only they need stays no longer than that.
+        Whether all that stayed within the target."""
         last = {e: k for k, node in enumerate(nodes) for e in self.reads[node] if e in self.ground.managed}
-        held = {*locked, *last}
+        held, fits = {*locked, *last}, True
         for k, node in enumerate(nodes):
             made = [e for e in self.problem.graph.entries(node) if e in self.gone]
             held.update(made)
             for entry in self.reads[node]:
                 if entry in self.gone:
-                    self._make_room(crossing + self.size[entry], held)
+                    fits &= self._make_room(crossing + self.size[entry], held)
                     self._issue_in(entry)
-            self._make_room(crossing + sum(self.size[e] for e in made), held)
+            fits &= self._make_room(crossing + sum(self.size[e] for e in made), held)
             self._run(node)
             for entry in made:
                 self._back(entry)
             held.difference_update(e for e in (*self.reads[node], *made) if last.get(e, -1) <= k and e not in locked)
+        return fits
 
     def _needed_steps(self) -> Iterator[tuple[str, int]]:
         """The steps without copies that nobody reads, and without drops of what is never there again."""
