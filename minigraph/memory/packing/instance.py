@@ -13,7 +13,6 @@ from .problem import Int64Array
 
 #: Height of a buffer that is placed, and of a section that is full: above every capacity.
 PLACED = 1 << 40
-_NUMBER_BITS = 20
 
 
 class Instance:
@@ -42,7 +41,6 @@ class Instance:
         self._meets = (self.born < self.dies[:, None]) & (self.dies > self.born[:, None])
         np.fill_diagonal(self._meets, False)
         self.near = [np.flatnonzero(row) for row in self._meets]
-        self._members = self._members_by_section()
 
     def spans(self) -> Int64Array:
         """How many buffers live on both sides of the beginning of each section, and of the end."""
@@ -59,17 +57,15 @@ class Instance:
         they can: the one-machine problem with release dates. What follows for other sections is entered into ``low``.
         """
         while first < last:
-            members = self._members[first:last]
-            keys = np.sort((low[members] << _NUMBER_BITS) + members, axis=1)
-            least, number = keys >> _NUMBER_BITS, keys & ((1 << _NUMBER_BITS) - 1)
-            left = least < PLACED
-            above = np.cumsum((self.size[number] * left)[:, ::-1], axis=1)[:, ::-1]
-            floor[first:last] = least[:, 0]
-            if ((least + above) * left).max(initial=0) > self.capacity:
+            left = _Left(self, low, first, last)
+            floor[first:last] = left.floor()
+            if left.end() > self.capacity:
                 return False
-            latest = self.capacity - above[:, 0]
-            undermost = left[:, 1] & (least[:, 1] > latest)
-            first, last = self._lift(low, number[undermost, 0], latest[undermost])
+            latest = self.capacity - left.load[0]
+            sections, undermost = left.undermost(latest)
+            if not sections.size:
+                return True
+            first, last = self._lift(low, undermost, latest[sections])
         return True
 
     def _lift(self, low: Int64Array, undermost: Int64Array, latest: Int64Array) -> tuple[int, int]:
@@ -78,11 +74,12 @@ class Instance:
         A buffer is undermost where the section has no room for what is left above any other one. It then lies no
         higher than ``latest``, and what would end above that, in whatever section they meet, lies above it.
         """
-        if not undermost.size:
-            return 0, 0
+        undermost, which = np.unique(undermost, return_inverse=True)
+        strictest = np.full(len(undermost), PLACED)
+        np.minimum.at(strictest, which, latest)
         low, end = low[:-1], low + self.size
         least_end = end[undermost, None]
-        lifted = self._meets[undermost] & (low < least_end) & (end[:-1] > latest[:, None])
+        lifted = self._meets[undermost] & (low < least_end) & (end[:-1] > strictest[:, None])
         which = np.flatnonzero(lifted.any(axis=0))
         if not which.size:
             return 0, 0
@@ -94,11 +91,54 @@ class Instance:
         spans = zip(self.born.tolist(), self.dies.tolist(), strict=True)
         return np.array([self.load[born:dies].max() for born, dies in spans], np.int64)
 
-    def _members_by_section(self) -> Int64Array:
-        """The buffers that live in each section, a row a section, filled up with the number of nobody."""
-        rows: list[list[int]] = [[] for _ in range(self.sections)]
-        for i, (born, dies) in enumerate(zip(self.born.tolist(), self.dies.tolist(), strict=True)):
-            for section in range(born, dies):
-                rows[section].append(i)
-        width = max([2, *map(len, rows)])  # there is a second one to look at in every row
-        return np.array([row + [self.count] * (width - len(row)) for row in rows], np.int64).reshape(-1, width)
+
+class _Left:
+    """The buffers of some sections that do not lie yet, counted by their least offsets: of these there are few.
+
+    Attributes:
+        offsets: those least offsets, in ascending order.
+        load: for each of them and each section the sizes of those at it or above; behind the last one a row of zeros.
+    """
+
+    def __init__(self, instance: Instance, low: Int64Array, first: int, last: int) -> None:
+        until = instance.born.searchsorted(last)  # numbers ascend with births
+        who = ((instance.dies[:until] > first) & (low[:until] < PLACED)).nonzero()[0]
+        lows = low[who]
+        order = lows.argsort()
+        self._who, lows = who[order], lows[order]
+        changes = np.concatenate((lows[:1] >= 0, lows[1:] > lows[:-1]))
+        self.offsets = lows[changes]
+        self._shape = (len(self.offsets) + 1, last - first + 1)
+        row = (changes.cumsum() - 1) * self._shape[1] - first
+        self._begin = row + np.maximum(instance.born[self._who], first)
+        self._end = row + np.minimum(instance.dies[self._who], last)
+        self.load = self._sums(instance.size[self._who])[::-1].cumsum(axis=0)[::-1]
+
+    def _sums(self, amount: Int64Array) -> Int64Array:
+        """An amount of each buffer, added up over those that live in a section with the same least offset."""
+        rows, columns = self._shape
+        change = np.bincount(self._begin, amount, rows * columns) - np.bincount(self._end, amount, rows * columns)
+        return change.astype(np.int64).reshape(rows, columns).cumsum(axis=1)[:, :-1]
+
+    def end(self) -> int:
+        """The lowest end of the highest section."""
+        load = self.load[:-1]
+        return int(((self.offsets[:, None] + load) * (load > 0)).max(initial=0))
+
+    def floor(self) -> Int64Array:
+        """The least offset in each section; PLACED where nobody is left."""
+        return self._offset((self.load == self.load[0]).sum(axis=0) - 1)
+
+    def undermost(self, latest: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """The sections of which one buffer alone has a least offset of no more than ``latest``, and its number."""
+        if not self.offsets.size or self.offsets[-1] <= latest.min():
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        count = self._sums(np.ones_like(self._who))[:-1].cumsum(axis=0)
+        second = self._offset((count < 2).sum(axis=0))
+        sections = ((second > latest) & (second < PLACED)).nonzero()[0]
+        if not sections.size:
+            return sections, sections
+        return sections, self._sums(self._who)[(count[:, sections] < 1).sum(axis=0), sections]
+
+    def _offset(self, level: Int64Array) -> Int64Array:
+        return np.append(self.offsets, PLACED)[level]
