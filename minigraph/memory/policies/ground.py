@@ -41,6 +41,7 @@ class Ground:
         for t, node in enumerate(problem.order):
             for entry in self.managed.intersection(problem.reads[node]):
                 self.readers[entry].append(t)
+        self.users = self._users()
         self.ends = {e: max([self.position[problem.graph.node_of[e]], *found]) for e, found in self.readers.items()}
         self.starts = [0.0, *np.cumsum([problem.seconds[node] for node in problem.order]).tolist()]
         self.saved = [e for e in problem.saved if e in self.managed]
@@ -51,6 +52,15 @@ class Ground:
         self.again = {e: problem.seconds[problem.graph.node_of[e]] for e in self.managed}
         """Seconds to compute each value again, with what it needs that was ranked before it."""
         self.ranked = self._ranked()
+
+    def _users(self) -> dict[Entry, list[Entry]]:
+        """For each managed value those that are made from it."""
+        users: dict[Entry, list[Entry]] = {}
+        for node in self.problem.forward:
+            made = self.managed.intersection(self.problem.graph.entries(node))
+            for source in self.managed.intersection(self.problem.reads[node]) if made else ():
+                users.setdefault(source, []).extend(made)
+        return users
 
     def _ranked(self) -> list[Entry]:
         """Saved values, those first that save most bytes for a second; later ones count what earlier ones leave to be

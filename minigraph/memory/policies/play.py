@@ -7,13 +7,15 @@ would be late is computed again where that is sooner.
 """
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 
 from ...base import Entry
 from ..schedule import DROP, IN, OUT, RUN, Schedule
+from .due import Due
 from .ground import Ground
+from .losses import Losses
 
 MARGIN = 0.01
 """Share of the target by which more room is made than needed, so that it is not made for each step anew."""
@@ -29,7 +31,6 @@ LONGEST_WAY = 128
 """Values that are looked at for the way to one, before copies in host memory are taken where there are some."""
 MOST_RUNS = 3
 """Runs of the whole graph, counted in steps, after which a play is given up."""
-NEVER = 1 << 60
 
 
 class Play:
@@ -43,33 +44,24 @@ class Play:
         self.size, self.seconds, self.reads = self.problem.size_bytes, self.problem.seconds, self.problem.reads
         self.dear, self.by_copy, self.hidden = dear, by_copy, hidden
         self.early = max(EARLY_SECONDS, EARLY_SHARE * ground.starts[-1])
-        self.uses = self._uses()
-        self.next_use: dict[Entry, int] = {}
-        """The use of each value that was found to come next; one that has passed says nothing."""
+        uses = self._uses()
+        self.losses = Losses(ground, dear, hidden, uses)
+        self.gone, self.copied = self.losses.gone, self.losses.copied
         self.steps: list[tuple[str, int]] = []
         self.clock = self.link_out = self.link_in = 0.0
         self.t = 0
         """The step of plain order that the play has come to."""
-        self.here: set[Entry] = set()
-        self.gone: set[Entry] = set()
-        """Managed values that were made, on the device and not."""
         self.crowded: set[Entry] = set()
         """Values that could not be made again within the target."""
-        self.copied: dict[Entry, float] = {}
-        """When the copy of a value is, or will be, in host memory."""
         self.arrives: dict[Entry, float] = {}
-        self.away: set[Entry] = set()
-        """Values that are gone and have a copy in host memory."""
-        self.coming: list[tuple[int, Entry]] | None = None
-        """The values away with the step that needs each, the first needed first; None where that has changed."""
-        self.latest = 0.0
-        """When, on the clock of plain order, the first of them must begin to come back for none to be late."""
+        self.away = Due(ground.starts, self.problem.copy_in_seconds)
+        """Values that are gone and have a copy in host memory, on the clock of plain order."""
         self.absent = 0
         """Bytes that plain order holds at this step and the play does not, less those that the play alone holds."""
         self.waiting: deque[Entry] = deque()
         """Dear values to be copied out when the link is free, in the order in which they were made."""
         self.expiring: dict[int, list[Entry]] = {}
-        for entry, steps in self.uses.items():
+        for entry, steps in uses.items():
             self.expiring.setdefault(max(ground.ends[entry], *steps[-1:], 0), []).append(entry)
 
     def _uses(self) -> dict[Entry, list[int]]:
@@ -82,15 +74,6 @@ class Play:
             for source in managed.intersection(self.reads[node]) if later else ():
                 uses[source] += later
         return {e: sorted(set(found)) for e, found in uses.items()}
-
-    def _next(self, entry: Entry) -> int:
-        """The step at hand or a later one that reads a value, directly or for others."""
-        known = self.next_use.get(entry, -1)
-        if known < self.t:
-            uses = self.uses[entry]
-            k = bisect_right(uses, self.t - 1)
-            known = self.next_use[entry] = uses[k] if k < len(uses) else NEVER
-        return known
 
     def _until(self, step: int) -> float:
         """Seconds of computation until a step begins."""
@@ -109,7 +92,8 @@ class Play:
             self._provide([e for e in needed if e in self.gone], locked)
             self._make_room(int(self.ground.live[self.t]), locked)
             self._run(node)
-            self.here.update(made)
+            for entry in made:
+                self.losses.come(entry)
             self.waiting += [e for e in made if e in self.dear]
             self._pass(locked)
             self._copy_out()
@@ -126,7 +110,7 @@ class Play:
         """Values that plain order lets go of after this step stay for those who read them later, or go too."""
         self.absent -= sum(self.size[e] for e in entries if self.ground.ends[e] == self.t)
         for entry in self.expiring.pop(self.t, ()):
-            if entry in self.here:
+            if self.losses.is_on_device(entry):
                 self._drop(entry)
 
     # -- room ----------------------------------------------------------------------------------------------------
@@ -138,50 +122,21 @@ class Play:
             return True
         wanted = over + MARGIN * self.target
         for loss, entry in self._by_loss(locked):
-            if loss >= below or wanted <= 0 or (over <= 0 and entry in self.dear and self._stall(entry) > 0):
+            if loss >= below or wanted <= 0 or (over <= 0 and self._waits_for(entry)):
                 break
             self._let_go(entry)
             over -= self.size[entry]
             wanted -= self.size[entry]
         return over <= 0
 
-    def _by_loss(self, locked: Collection[Entry]) -> list[tuple[float, Entry]]:
-        """Values that may leave, those first that cost least to get back for their bytes and the time until then.
-        Nothing is computed again before backward, so what is cheap stays for its readers in forward."""
-        starts, size, dear, start = self.ground.starts, self.size, self.dear, self.problem.backward_start
-        now, end, found = starts[self.t], len(starts) - 1, []
-        for entry in self.here:
-            if entry in locked or self.arrives.get(entry, 0.0) > self.clock:
-                continue
-            use = self._next(entry)
-            if use >= start or entry in dear:
-                until = (starts[use] if use < end else starts[end]) - now
-                found.append((self._loss(entry) / size[entry] / (until + 1e-9), entry))
-        found.sort()
-        return found
+    def _by_loss(self, locked: Collection[Entry]) -> Iterator[tuple[float, Entry]]:
+        """(loss, value) of those that may leave, those first that cost least to get back."""
+        under_way = [entry for entry, there in self.arrives.items() if there > self.clock]
+        return self.losses.ranked(self.t, self.clock, self.link_out, chain(locked, under_way))
 
-    def _loss(self, entry: Entry) -> float:
-        """Seconds to get a value back if it leaves now, and to wait until it has left."""
-        again = self._again(entry)
-        if entry not in self.dear:
-            return again
-        return self._stall(entry) + min(self.hidden * self.problem.copy_in_seconds(entry), again)
-
-    def _stall(self, entry: Entry) -> float:
-        """Seconds until a copy of a dear value would be there."""
-        if entry in self.copied:
-            return max(self.copied[entry] - self.clock, 0.0)
-        return max(self.link_out - self.clock, 0.0) + self.problem.copy_out_seconds(entry)
-
-    def _again(self, entry: Entry) -> float:
-        """About the seconds to compute a value again: those of its node, and of what that reads and is gone."""
-        node = self.problem.graph.node_of[entry]
-        seconds = self.seconds[node]
-        for source in self.reads[node]:
-            if source in self.gone:
-                copied = self.problem.copy_in_seconds(source) if source in self.copied else float("inf")
-                seconds += min(self.ground.again[source], copied)
-        return seconds
+    def _waits_for(self, entry: Entry) -> bool:
+        """Whether the step would wait for the copy of a value that leaves now."""
+        return entry in self.dear and self.copied.get(entry, float("inf")) > self.clock
 
     def _let_go(self, entry: Entry) -> None:
         """Drop a value, when it is dear once its copy is there."""
@@ -193,19 +148,14 @@ class Play:
 
     def _drop(self, entry: Entry) -> None:
         self.steps.append((DROP, entry))
-        self.here.discard(entry)
-        self.gone.add(entry)
+        self.losses.leave(entry)
         if entry in self.copied:
-            self.away.add(entry)
-            self.coming = None
+            self.away.add(entry, self.losses.next_use(entry, self.t))
         self.absent += self.size[entry]
 
     def _back(self, entry: Entry) -> None:
-        self.gone.discard(entry)
-        if entry in self.away:
-            self.away.discard(entry)
-            self.coming = None
-        self.here.add(entry)
+        self.losses.come(entry)
+        self.away.discard(entry)
         self.absent -= self.size[entry]
 
     # -- copies --------------------------------------------------------------------------------------------------
@@ -213,13 +163,13 @@ class Play:
         """Begin to copy dear values out while the link is free."""
         while self.waiting and self.link_out <= self.clock:
             entry = self.waiting.popleft()
-            if entry in self.here and entry not in self.copied:
+            if self.losses.is_on_device(entry) and entry not in self.copied:
                 self._issue_out(entry)
 
     def _issue_out(self, entry: Entry) -> None:
         self.steps.append((OUT, entry))
         self.link_out = max(self.link_out, self.clock) + self.problem.copy_out_seconds(entry)
-        self.copied[entry] = self.link_out
+        self.losses.copy(entry, self.link_out)
 
     def _issue_in(self, entry: Entry) -> None:
         self.steps.append((IN, entry))
@@ -232,23 +182,13 @@ class Play:
         needed first of those that come sooner than they are computed again."""
         if not self.away or self.t < self.problem.backward_start or self.link_in > self.clock:
             return
-        coming = self._coming()
-        if self.latest - self.ground.starts[self.t] > self.early:
+        self.away.pass_to(self.t, lambda entry: self.losses.next_use(entry, self.t))
+        if self.away.latest() - self.ground.starts[self.t] > self.early:
             return
-        for use, entry in coming:
-            if self.problem.copy_in_seconds(entry) - self._until(use) < self._again(entry):
+        for use, entry in self.away:
+            if self.problem.copy_in_seconds(entry) - self._until(use) < self.losses.seconds_again(entry):
                 self._bring(entry, use)
                 return
-
-    def _coming(self) -> list[tuple[int, Entry]]:
-        """The values away by the steps that need them; what changes neither is not counted again."""
-        if self.coming is None or self.coming[0][0] < self.t:
-            self.coming = sorted((self._next(e), e) for e in self.away)
-            self.latest = float("inf")
-            for use, entry in reversed(self.coming):
-                needed = self.ground.starts[min(use, len(self.ground.starts) - 1)]
-                self.latest = min(self.latest, needed) - self.problem.copy_in_seconds(entry)
-        return self.coming
 
     def _bring(self, entry: Entry, use: int) -> None:
         """Copy a value back for a step if there is room until then, or room can be made of values that lose less."""
