@@ -1,7 +1,8 @@
-// Convolution of each channel with a filter of its own, lane by lane, on nChw16c: the arguments and the order of sums are
-// those of conv.cpp, with one block a group. The data gradient is the same computation with taps in reverse order.
+// Convolution of each channel with a filter of its own, lane by lane, on nChw16c over up to three spatial axes: the
+// arguments and the order of sums are those of conv.cpp, with one block a group. The data gradient is the same
+// computation with taps in reverse order.
 //
-// Memory-bound: 2 * R * S FLOPs an output. Nothing is copied; pixels at the border leave out the taps beyond it.
+// Memory-bound: 2 * D * R * S FLOPs an output. Nothing is copied; pixels at the border leave out the taps beyond it.
 #include "conv.h"
 #include "conv_args.h"
 #include "kernel.h"
@@ -9,19 +10,20 @@
 
 namespace {
 
-// The taps of a filter as vectors: (block, row, column, 16).
+// The taps of a filter as vectors: (block, plane, row, column, 16).
 void convolution_pack_lanes(const PackArgs &a) {
-    const int64_t taps = a.rows * a.columns;
+    const int64_t taps = a.depths * a.rows * a.columns;
     parallel(a.groups, [&](int64_t block) {
         float *to = a.packed + block * taps * LANES;
-        for (int64_t r = 0; r < a.rows; r++)
-            for (int64_t s = 0; s < a.columns; s++)
-                for (int64_t lane = 0; lane < LANES; lane++, to++) {
-                    const int64_t channel = block * LANES + lane;
-                    const int64_t at = channel * a.out_step + a.row_first + r * a.row_step + a.column_first +
-                                       s * a.column_step;
-                    *to = channel < a.outs ? a.weight[at] : 0;
-                }
+        for (int64_t t = 0; t < taps; t++) {
+            const int64_t d = t / (a.rows * a.columns), r = t / a.columns % a.rows, s = t % a.columns;
+            const int64_t tap = a.depth_first + d * a.depth_step + a.row_first + r * a.row_step + a.column_first +
+                                s * a.column_step;
+            for (int64_t lane = 0; lane < LANES; lane++, to++) {
+                const int64_t channel = block * LANES + lane;
+                *to = channel < a.outs ? a.weight[channel * a.out_step + tap] : 0;
+            }
+        }
     });
 }
 
@@ -41,15 +43,19 @@ struct Reach {
     }
 };
 
+// One plane of outputs of a block of channels of an image.
 struct Plane {
     const ConvolutionArgs &a;
+    const int64_t top;  // plane of x under the first tap
+    const Reach planes;
     const float *x, *w, *bias;
     float *y;
 
-    Plane(const ConvolutionArgs &args, int64_t image, int64_t block) : a(args) {
-        const int64_t at = image * a.groups + block;
-        x = a.x + at * a.height * a.width * LANES, y = a.y + at * a.out_height * a.out_width * LANES;
-        w = a.packed + block * a.tap_rows * a.tap_columns * LANES;
+    Plane(const ConvolutionArgs &args, int64_t image, int64_t block, int64_t depth)
+        : a(args), top(depth * a.depth_stride + a.tap_depth), planes(top, a.tap_depth_step, a.tap_depths, a.depth) {
+        const int64_t at = image * a.groups + block, plane = at * a.out_depth + a.depth_phase + depth * a.depth_step;
+        x = a.x + at * a.depth * a.height * a.width * LANES, y = a.y + plane * a.out_height * a.out_width * LANES;
+        w = a.packed + block * a.tap_depths * a.tap_rows * a.tap_columns * LANES;
         bias = a.bias ? a.bias + block * LANES : nullptr;
     }
 
@@ -61,16 +67,19 @@ struct Plane {
 #pragma GCC unroll 8
         for (int p = 0; p < COUNT; p++)
             sum[p] = bias ? Vec::load(bias) : Vec::zero();
-        for (int64_t r = rows.first; r < rows.last; r++) {
-            const float *line = x + ((row * a.row_stride + a.tap_row + r * a.tap_row_step) * a.width +
-                                     c * a.column_stride + a.tap_column) * LANES;
-            for (int64_t s = columns.first; s < columns.last; s++) {
-                const Vec weight = Vec::load(w + (r * a.tap_columns + s) * LANES);
-                const float *from = line + s * a.tap_column_step * LANES;
+        for (int64_t d = planes.first; d < planes.last; d++)
+            for (int64_t r = rows.first; r < rows.last; r++) {
+                const int64_t above = (top + d * a.tap_depth_step) * a.height;
+                const int64_t left = c * a.column_stride + a.tap_column;
+                const float *line = x + ((above + row * a.row_stride + a.tap_row + r * a.tap_row_step) * a.width + left) *
+                                            LANES;
+                for (int64_t s = columns.first; s < columns.last; s++) {
+                    const Vec weight = Vec::load(w + ((d * a.tap_rows + r) * a.tap_columns + s) * LANES);
+                    const float *from = line + s * a.tap_column_step * LANES;
 #pragma GCC unroll 8
-                for (int p = 0; p < COUNT; p++) sum[p].add_product(weight, Vec::load(from + p * step));
+                    for (int p = 0; p < COUNT; p++) sum[p].add_product(weight, Vec::load(from + p * step));
+                }
             }
-        }
 #pragma GCC unroll 8
         for (int p = 0; p < COUNT; p++) {
             if (a.add) sum[p] += Vec::load(to + p * to_step);
@@ -100,8 +109,9 @@ struct Plane {
 void convolution_lanes(const ConvolutionArgs &a) {
     constexpr int64_t BAND = 16;  // rows of a task
     const int64_t bands = ceil_div(a.rows, BAND);
-    parallel(a.images * a.groups * bands, [&](int64_t task) {
-        Plane plane(a, task / bands / a.groups, task / bands % a.groups);
+    parallel(a.images * a.groups * a.depths * bands, [&](int64_t task) {
+        const int64_t depth = task / bands % a.depths, block = task / bands / a.depths;
+        Plane plane(a, block / a.groups, block % a.groups, depth);
         const int64_t first = task % bands * BAND;
         for (int64_t row = first; row < min(first + BAND, a.rows); row++) plane.compute_row(row);
     });

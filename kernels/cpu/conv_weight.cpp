@@ -9,6 +9,7 @@
 
 #include "conv.h"
 #include "kernel.h"
+#include "lanes.h"
 #include "pool.h"
 
 namespace {
@@ -287,30 +288,45 @@ void convolution_weight(const WeightArgs &a) {
 }
 
 struct BiasArgs {
-    const float *grad;  // in nChw16c
+    const float *grad;
     const float *running;  // sums of earlier images to go on from, which may be `out`; or null
     float *out;
-    float *partial;     // (chunk, block, 16)
-    int64_t images, chunk, channels, pixels;
+    float *partial;        // (chunk, block, 16)
+    int64_t images, chunk, channels, pixels, blocked;
 };
+
+// The sum of so many vectors, in four chains in turns.
+Vec sum_vectors(const float *from, int64_t count) {
+    Vec four[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
+    for (int64_t i = 0; i < count; i++) four[i % 4] += Vec::load(from + i * LANES);
+    return (four[0] + four[1]) + (four[2] + four[3]);
+}
+
+// Of an image in nChw16c, for the channels of a block; of a plain one, for one channel.
+void add_block(const float *grad, int64_t pixels, float *sums) {
+    (Vec::load(sums) + sum_vectors(grad, pixels)).store(sums);
+}
+void add_channel(const float *grad, int64_t pixels, float *sum) {
+    const int64_t whole = pixels / LANES, rest = pixels % LANES;
+    *sum += static_cast<float>(total(sum_vectors(grad, whole) + Part{rest}.load(grad + whole * LANES)));
+}
 
 // The sum over images and pixels of each channel: chunks of images alone, and their sums in ascending order.
 void convolution_bias(const BiasArgs &a) {
-    const int64_t blocks = ceil_div(a.channels, LANES), chunks = ceil_div(a.images, a.chunk);
-    parallel(chunks * blocks, [&](int64_t task) {
-        const int64_t chunk = task / blocks, last = min((chunk + 1) * a.chunk, a.images);
-        Vec sum = Vec::zero();
+    const int64_t padded = ceil_div(a.channels, LANES) * LANES, chunks = ceil_div(a.images, a.chunk);
+    const int64_t lanes = a.blocked ? LANES : 1, units = ceil_div(a.channels, lanes);
+    parallel(chunks * units, [&](int64_t task) {
+        const int64_t chunk = task / units, unit = task % units, last = min((chunk + 1) * a.chunk, a.images);
+        float *sums = a.partial + chunk * padded + unit * lanes;
+        memset(sums, 0, lanes * sizeof(float));
         for (int64_t image = chunk * a.chunk; image < last; image++) {
-            const float *from = a.grad + (image * blocks + task % blocks) * a.pixels * LANES;
-            Vec four[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
-            for (int64_t i = 0; i < a.pixels; i++) four[i % 4] += Vec::load(from + i * LANES);
-            sum += (four[0] + four[1]) + (four[2] + four[3]);
+            const float *grad = a.grad + (image * units + unit) * a.pixels * lanes;
+            (a.blocked ? add_block : add_channel)(grad, a.pixels, sums);
         }
-        sum.store(a.partial + task * LANES);
     });
     for (int64_t c = 0; c < a.channels; c++) {
         a.out[c] = a.running ? a.running[c] : 0;
-        for (int64_t chunk = 0; chunk < chunks; chunk++) a.out[c] += a.partial[chunk * blocks * LANES + c];
+        for (int64_t chunk = 0; chunk < chunks; chunk++) a.out[c] += a.partial[chunk * padded + c];
     }
 }
 

@@ -2,7 +2,7 @@
 
 Over one to three spatial axes, in blocks of 16 channels; over no more than two, a first layer of few channels reads its
 plain tensor. Groups are of whole blocks, or so small that whole groups fill a block (their products are then dense,
-with zero weights between groups), or, over no more than two axes, of one channel each (conv_lanes.cpp).
+with zero weights between groups), or of one channel each (conv_lanes.cpp).
 """
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCRATCH_FLOATS = 192 << 10
 MAX_TAPS = 1024
 """Taps of a kernel: `MAX_TAPS` of kernels/cpu/conv.h."""
 AXES, TWO = 3, 2
-"""Spatial axes that the kernels take, and those over which they read plain tensors and filters of one channel."""
+"""Spatial axes that the kernels take, and those over which they read plain tensors."""
 Phase = tuple[int, int, int]
 """Pixels along an axis that are computed: first, step, count."""
 
@@ -112,12 +112,9 @@ def chunk_images(out: Sequence[int]) -> int:
 
 def geometry(p: ConvolutionParams, data: Shape, out: Shape) -> Geometry | None:
     """The sizes of a convolution of data (N, C, *spatial) to out (N, F, *out); None where the kernels do not do it."""
-    axes = len(p.kernel)
     groups, ins, outs = p.num_group, data[1] // p.num_group, p.num_filter // p.num_group
     depth, small = ins, 0
     if groups > 1 and ins == outs == 1:
-        if axes > TWO:
-            return None
         groups, small, ins, outs = blocks(data[1]), 1, LANES, LANES
     elif groups > 1 and (ins % LANES or outs % LANES):
         if ins != outs or LANES % ins or data[1] % LANES:

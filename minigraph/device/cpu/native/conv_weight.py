@@ -8,7 +8,7 @@ from typing import Any
 from ....base import Algorithm, align
 from .call import PREFIX, NativeCall, NativeOp, Operand, Types, address, int64, native_for, pointer
 from .conv import DirectConvolution, Geometry, chunk_images, first_layer, geometry, suits_winograd
-from .layout import BLOCKED, LANES, PLAIN, Layouts, blocks
+from .layout import BLOCKED, LANES, PLAIN, Layouts, alike, blocks
 from .winograd import WinogradWeight, is_winograd
 
 MANY_BLOCKS = 32
@@ -71,7 +71,7 @@ class ConvolutionBackwardBias(NativeOp):
     """The sum of out_grad over all axes but the channels', from a running sum on where there is one."""
 
     def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
-        return [Layouts((BLOCKED, *(PLAIN,) * (len(ins) - 1)), (PLAIN,))] if len(ins[0].shape) > 2 else ()
+        return [Layouts((layout, *(PLAIN,) * (len(ins) - 1)), (PLAIN,)) for layout in alike(ins[0])]
 
     def algorithms(self, p: Any, ins: Types, outs: Types) -> Sequence[Algorithm]:
         images, channels, *_ = ins[0].shape
@@ -84,4 +84,4 @@ class ConvolutionBackwardBias(NativeOp):
         images, channels, *spatial = ins[0].shape
         running = address(ins[1].address if len(ins) > 1 else 0)
         return [NativeCall("convolution_bias", (pointer(ins[0]), running, pointer(outs[0]), address(work), int64(
-            images, chunk_images(spatial), channels, prod(spatial))))]
+            images, chunk_images(spatial), channels, prod(spatial), ins[0].layout == BLOCKED)))]
