@@ -1,5 +1,4 @@
-// Direct convolution over up to three spatial axes into nChw16c, from nChw16c or, over two, from a plain tensor of few
-// channels.
+// Direct convolution over up to three spatial axes into nChw16c, from nChw16c or from a plain tensor of few channels.
 //
 //   convolution_pack   weight (O, I, D, R, S), or any part of its taps in either direction, as one stream of vectors
 //   convolution        y = bias + sum over input channels and taps, perhaps + y, perhaps relu of it
@@ -223,11 +222,14 @@ struct Band {
 
     // A patch of one plane of a block's pixels, zero outside.
     void copy(const float *planes, int64_t at, int64_t top, int64_t left, int64_t high, int64_t wide, float *patch) {
+        const int64_t plane = a.height * a.width;
         if (at < 0 || at >= a.depth)
             memset(patch, 0, high * wide * cut.lanes * sizeof(float));
+        else if (a.plain)
+            interleave_patch(planes + at * plane, a.depth * plane, a.height, a.width, cut.lanes, top, left, high, wide,
+                             patch);
         else
-            (a.plain ? interleave_patch : copy_patch)(planes + at * a.height * a.width * cut.lanes, a.height, a.width,
-                                                      cut.lanes, top, left, high, wide, patch);
+            copy_patch(planes + at * plane * LANES, a.height, a.width, LANES, top, left, high, wide, patch);
     }
 
     void compute_blocks(int64_t block, int64_t count, int64_t out, int64_t blocks) {

@@ -112,9 +112,10 @@ static INLINE void sample_patch(const float *image, int64_t height, int64_t widt
         }
 }
 
-// The same from `channels` planes of a plain tensor, with all channels of a pixel side by side.
-static INLINE void interleave_patch(const float *image, int64_t height, int64_t width, int64_t channels, int64_t row,
-                                    int64_t column, int64_t rows, int64_t columns, float *patch) {
+// The same from `channels` planes of a plain tensor, `channel_step` apart, with all channels of a pixel side by side.
+static INLINE void interleave_patch(const float *image, int64_t channel_step, int64_t height, int64_t width,
+                                    int64_t channels, int64_t row, int64_t column, int64_t rows, int64_t columns,
+                                    float *patch) {
     const int64_t first = column < 0 ? -column : 0;
     const int64_t last = column + columns > width ? width - column : columns;
     for (int64_t r = 0; r < rows; r++, patch += columns * channels) {
@@ -122,7 +123,7 @@ static INLINE void interleave_patch(const float *image, int64_t height, int64_t 
             memset(patch, 0, columns * channels * sizeof(float));
         if (row + r < 0 || row + r >= height) continue;
         for (int64_t c = 0; c < channels; c++) {
-            const float *from = image + (c * height + row + r) * width + column;
+            const float *from = image + c * channel_step + (row + r) * width + column;
             for (int64_t i = first; i < last; i++) patch[i * channels + c] = from[i];
         }
     }

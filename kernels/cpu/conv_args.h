@@ -18,7 +18,7 @@ struct ConvolutionArgs {
     const float *x, *packed, *bias;           // bias: null, or padded to whole blocks of all groups
     float *y;
     int64_t images, groups;
-    int64_t plain;                            // whether x is a plain tensor (of one group and depth)
+    int64_t plain;                            // whether x is a plain tensor (of one group)
     int64_t in_lanes, in_blocks;              // lanes that a block uses, blocks of a group
     int64_t depth, height, width;             // of x
     int64_t outs, out_blocks;                 // channels of all groups, blocks of a group

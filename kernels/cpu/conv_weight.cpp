@@ -168,7 +168,8 @@ struct Task {
         if (under < 0 || under >= a.depth) return;
         const int64_t top = row * a.row_stride + a.tap_row, left = a.tap_column;
         for (int64_t in = first_in; in < last_in; in++) {
-            const float *x = a.x + (((image * a.groups + group) * a.in_blocks + in) * a.depth + under) * plane;
+            const float *x = a.x + ((image * a.groups + group) * a.in_blocks + in) * a.depth * plane +
+                             under * a.height * a.width * (a.plain ? 1 : LANES);
             int64_t x_row = a.width * cut.lanes;
             if (cut.padded) {
                 float *patch = patches + (in - first_in) * cut.patch_floats;
@@ -189,8 +190,10 @@ struct Task {
         const int64_t high = cut.patch_rows(rows), wide = cut.patch_columns();
         if (cut.sampled)
             sample_patch(x, a.height, a.width, top, left, a.row_stride, a.column_stride, high, wide, patch);
+        else if (a.plain)
+            interleave_patch(x, a.depth * a.height * a.width, a.height, a.width, cut.lanes, top, left, high, wide, patch);
         else
-            (a.plain ? interleave_patch : copy_patch)(x, a.height, a.width, cut.lanes, top, left, high, wide, patch);
+            copy_patch(x, a.height, a.width, LANES, top, left, high, wide, patch);
     }
 
     void add_taps(const float *x, int64_t x_row, const float *grad, int64_t rows, float *tile) {

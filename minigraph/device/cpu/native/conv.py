@@ -1,8 +1,8 @@
 """Convolution and its data gradient by the direct kernels of kernels/cpu/conv.cpp, or by Winograd's (winograd.py).
 
-Over one to three spatial axes, in blocks of 16 channels; over no more than two, a first layer of few channels reads its
-plain tensor. Groups are of whole blocks, or so small that whole groups fill a block (their products are then dense,
-with zero weights between groups), or of one channel each (conv_lanes.cpp).
+Over one to three spatial axes, in blocks of 16 channels; a first layer of few channels reads its plain tensor. Groups
+are of whole blocks, or so small that whole groups fill a block (their products are then dense, with zero weights
+between groups), or of one channel each (conv_lanes.cpp).
 """
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SCRATCH_FLOATS = 192 << 10
 """What a thread has for padded patches: `SCRATCH_FLOATS` of kernels/cpu/pool.h."""
 MAX_TAPS = 1024
 """Taps of a kernel: `MAX_TAPS` of kernels/cpu/conv.h."""
-AXES, TWO = 3, 2
-"""Spatial axes that the kernels take, and those over which they read plain tensors."""
+AXES = 3
+"""Spatial axes that the kernels take."""
 Phase = tuple[int, int, int]
 """Pixels along an axis that are computed: first, step, count."""
 
@@ -148,7 +148,7 @@ def _fits_scratch(g: Geometry) -> bool:
 
 def first_layer(p: ConvolutionParams, data: Shape) -> bool:
     """Whether a plain input is taken: blocks of so few channels would be mostly padding."""
-    return p.num_group == 1 and data[1] < LANES and len(p.kernel) <= TWO
+    return p.num_group == 1 and data[1] < LANES
 
 
 class DirectConvolution(NativeOp):
