@@ -5,8 +5,8 @@
 //   backward  a thread an input walks the windows that hold it, in ascending order of its place in them. An
 //             average adds grad / count; a maximum adds grad where this element is the first in row-major
 //             order that is not below the output.
-//   winners   a thread an output: the number of that element in its window, a byte; the gradient from winners, a
-//             thread an input, reads neither data nor output.
+//   winners   a thread an output: the number of that element in its window, a byte, alone or beside the maximum;
+//             the gradient from winners, a thread an input, reads neither data nor output.
 //
 // NaN is the largest of all values, as in NumPy. Memory: inputs are only read, outputs only written; nothing
 // works in place; no workspace. Each tensor is moved about once; one operation an element of a window.
@@ -166,6 +166,24 @@ extern "C" __global__ void pooling_forward_max(const float *__restrict__ data, f
                   best = max_nan(best, value);
                   return true;
                 });
+                return best;
+              });
+}
+
+extern "C" __global__ void pooling_forward_max_winners(const float *__restrict__ data, float *__restrict__ out,
+                                                       unsigned char *__restrict__ winners, Pool p,
+                                                       long long elements) {
+  each_window(data, out, p, elements,
+              [&](const float *plane, const Range &z, const Range &y, const Range &x, long long window) {
+                float best = -__int_as_float(0x7f800000);
+                int first = (z.first * p.in[1] + y.first) * p.in[2] + x.first, winner = first;
+                walk_window(plane, p, z, y, x, [&](float value, int at) {
+                  if (value > best) winner = at;
+                  best = max_nan(best, value);
+                  return true;
+                });
+                if (best != best) winner = first;
+                winners[window] = (unsigned char)place_in_window(p, Point(winner, p.in), z, y, x);
                 return best;
               });
 }

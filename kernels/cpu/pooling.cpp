@@ -3,7 +3,8 @@
 // Contract: padding lanes stay zero. A plane is one image's channel, or block of channels in nChw16c, with 1 or 16 lanes
 // a pixel; nothing is padded: windows are clipped at the image's border. Forward reads each window and writes each output
 // once; backward adds each output's gradient to where it came from, plane by plane. Winners are the places of maxima in
-// their windows, in row-major order, a byte a place: the first that is not below the output.
+// their windows, in row-major order, a byte a place: the first that is not below the output. Forward writes them beside
+// its output where asked to.
 #include "functions.h"
 #include "kernel.h"
 #include "pool.h"
@@ -71,7 +72,6 @@ INLINE Vec won_whole(const Vec &x, const Vec &y, Vec &rest) {
 struct Place {
     int32_t value;
     static INLINE Place load(const uint8_t *from) { return {*from}; }
-    static INLINE Place zero() { return {0}; }
     INLINE void keep(int64_t) {}
     INLINE void store(uint8_t *to) const { *to = static_cast<uint8_t>(value); }
 };
@@ -87,7 +87,6 @@ struct Places {
         }
         return v;
     }
-    static INLINE Places zero() { return {}; }
     // Zero all lanes but the first ones.
     INLINE void keep(int64_t lanes) {
         for (int i = 0; i < PARTS; i++)
@@ -101,8 +100,12 @@ struct Places {
         }
     }
 };
-INLINE Place places_of(const Single &) { return Place::zero(); }
-INLINE Places places_of(const Vec &) { return Places::zero(); }
+INLINE Place places_of(const Single &, int32_t place = 0) { return {place}; }
+INLINE Places places_of(const Vec &, int32_t place = 0) {
+    Places v;
+    for (int i = 0; i < PARTS; i++) v.part[i] = NativeInt{} + place;
+    return v;
+}
 
 // `place` where x is not below y, else what was found before.
 INLINE void find(const Single &x, const Single &y, int32_t place, Place &found) {
@@ -110,6 +113,23 @@ INLINE void find(const Single &x, const Single &y, int32_t place, Place &found) 
 }
 INLINE void find(const Vec &x, const Vec &y, int32_t place, Places &found) {
     for (int i = 0; i < PARTS; i++) found.part[i] = x.part[i] < y.part[i] ? found.part[i] : NativeInt{} + place;
+}
+// An element x at `place` wins where it is larger than what was found.
+INLINE void win(const Single &x, int32_t place, Single &found, Place &winner) {
+    winner.value = x.value > found.value ? place : winner.value;
+    found = larger(found, x);
+}
+INLINE void win(const Vec &x, int32_t place, Vec &found, Places &winner) {
+    for (int i = 0; i < PARTS; i++) winner.part[i] = x.part[i] > found.part[i] ? NativeInt{} + place : winner.part[i];
+    found = larger(found, x);
+}
+// The winner of a maximum that is NaN is the first element.
+INLINE void settle(const Single &found, int32_t first, Place &winner) {
+    if (found.value != found.value) winner.value = first;
+}
+INLINE void settle(const Vec &found, int32_t first, Places &winner) {
+    for (int i = 0; i < PARTS; i++)
+        winner.part[i] = found.part[i] == found.part[i] ? winner.part[i] : NativeInt{} + first;
 }
 // `grad` where the winner is at `place`, else 0.
 INLINE Single share_of(const Single &grad, const Place &winner, int32_t place) {
@@ -172,7 +192,13 @@ template <class Body> INLINE void each_place(const Windows &w, const Window &win
         }
 }
 
-// The same in the reverse order.
+// The place of the first element of a window.
+INLINE int32_t first_place(const Windows &w, const Window &window) {
+    const int64_t row = (window.first[0] - window.start[0]) * w.kernel[1] + window.first[1] - window.start[1];
+    return static_cast<int32_t>(row * w.kernel[2] + window.first[2] - window.start[2]);
+}
+
+// The same as each_place in the reverse order.
 template <class Body>
 INLINE void each_place_back(const Windows &w, const Window &window, int64_t lanes, const Body &body) {
     for (int64_t d = window.last[0] - 1; d >= window.first[0]; d--)
@@ -184,15 +210,16 @@ INLINE void each_place_back(const Windows &w, const Window &window, int64_t lane
         }
 }
 
-// Call body(output pixel, window) for the outputs of some rows (of the first two axes) of a plane.
-template <class Body> INLINE void each_window(const Windows &w, int64_t first, int64_t last, const Body &body) {
-    for (int64_t row = first; row < last; row++)
-        for (int64_t x = 0; x < w.out[2]; x++) {
-            Window window;
-            window.count = 1.0f;
-            clip(w, 0, row / w.out[1], window), clip(w, 1, row % w.out[1], window), clip(w, 2, x, window);
-            body(row * w.out[2] + x, window);
-        }
+// Call body(output pixel, window) for the outputs of a row (of the first two axes) of a plane.
+template <class Body> INLINE void each_window(const Windows &w, int64_t row, const Body &body) {
+    Window above;
+    above.count = 1.0f;
+    clip(w, 0, row / w.out[1], above), clip(w, 1, row % w.out[1], above);
+    for (int64_t x = 0; x < w.out[2]; x++) {
+        Window window = above;
+        clip(w, 2, x, window);
+        body(row * w.out[2] + x, window);
+    }
 }
 
 template <class V> constexpr int64_t lanes_of() { return sizeof(V) / sizeof(float); }
@@ -202,12 +229,6 @@ template <class Work> void with_lanes(bool blocked, const Work &work) {
     else work(Single::zero());
 }
 
-struct ForwardArgs {
-    const float *data;
-    float *out;
-    Windows w;
-};
-
 // Call body(nothing, plane, output pixel, window) for the outputs of all planes, in parallel.
 template <class Body> void all_windows(const Windows &w, const Body &body) {
     const int64_t rows = w.out[0] * w.out[1], wide = largest(1, TASK_PIXELS / largest(1, w.out[2]));
@@ -215,10 +236,21 @@ template <class Body> void all_windows(const Windows &w, const Body &body) {
     with_lanes(w.blocked, [&](auto nothing) {
         parallel(w.planes * cuts, [&](int64_t task) {
             const int64_t plane = task / cuts, first = task % cuts * wide;
-            each_window(w, first, least(rows, first + wide),
-                        [&](int64_t at, const Window &window) { body(nothing, plane, at, window); });
+            for (int64_t row = first; row < least(rows, first + wide); row++)
+                each_window(w, row, [&](int64_t at, const Window &window) { body(nothing, plane, at, window); });
         });
     });
+}
+
+struct ForwardArgs {
+    const float *data;
+    float *out;
+    Windows w;
+};
+
+// The offset of the first element of a window.
+INLINE int64_t first_of(const Windows &w, const Window &window, int64_t lanes) {
+    return ((window.first[0] * w.in[1] + window.first[1]) * w.in[2] + window.first[2]) * lanes;
 }
 
 void pooling_forward(const ForwardArgs &a) {
@@ -229,7 +261,7 @@ void pooling_forward(const ForwardArgs &a) {
         const float *data = a.data + plane * w.in_pixels() * lanes;
         V found = nothing;
         if (w.kind == MAXIMUM) {
-            found = V::load(data + ((window.first[0] * w.in[1] + window.first[1]) * w.in[2] + window.first[2]) * lanes);
+            found = V::load(data + first_of(w, window, lanes));
             each_tap(w, window, lanes, [&](int64_t i) { found = larger(found, V::load(data + i)); });
         } else {
             each_tap(w, window, lanes, [&](int64_t i) { found += V::load(data + i); });
@@ -239,10 +271,37 @@ void pooling_forward(const ForwardArgs &a) {
     });
 }
 
+struct WithWinnersArgs {
+    const float *data;
+    float *out;
+    uint8_t *winners;
+    int64_t blocks, last;  // of channels, and lanes of the last one that are no padding
+    Windows w;
+};
+
+// The maxima, and the winners beside them.
+void pooling_forward_winners(const WithWinnersArgs &a) {
+    const Windows &w = a.w;
+    all_windows(w, [&](auto nothing, int64_t plane, int64_t at, const Window &window) {
+        using V = decltype(nothing);
+        constexpr int64_t lanes = lanes_of<V>();
+        const float *data = a.data + plane * w.in_pixels() * lanes;
+        const int64_t to = (plane * w.out_pixels() + at) * lanes;
+        V found = V::load(data + first_of(w, window, lanes));
+        const int32_t first = first_place(w, window);
+        auto winner = places_of(nothing, first);
+        each_place(w, window, lanes, [&](int64_t i, int32_t place) { win(V::load(data + i), place, found, winner); });
+        settle(found, first, winner);
+        if (plane % a.blocks == a.blocks - 1) winner.keep(a.last);
+        found.store(a.out + to);
+        winner.store(a.winners + to);
+    });
+}
+
 struct WinnersArgs {
     const float *data, *pooled;
     uint8_t *winners;
-    int64_t blocks, last;  // of channels, and lanes of the last one that are no padding
+    int64_t blocks, last;  // as above
     Windows w;
 };
 
@@ -276,10 +335,11 @@ template <class Body> void spread(const Windows &w, const float *grad, float *da
                 if (!tiles) share += V::load(to + i);
                 share.store(to + i);
             };
-            each_window(w, 0, w.out[0] * w.out[1], [&](int64_t at, const Window &window) {
-                const int64_t out = (plane * w.out_pixels() + at) * lanes;
-                body(V::load(grad + out), in, out, window, give);
-            });
+            for (int64_t row = 0; row < w.out[0] * w.out[1]; row++)
+                each_window(w, row, [&](int64_t at, const Window &window) {
+                    const int64_t out = (plane * w.out_pixels() + at) * lanes;
+                    body(V::load(grad + out), in, out, window, give);
+                });
         });
     });
 }
@@ -385,6 +445,7 @@ void pooling_whole_backward(const WholeBackwardArgs &a) {
 
 KERNEL(pooling_forward, ForwardArgs)
 KERNEL(pooling_backward, BackwardArgs)
+KERNEL(pooling_forward_winners, WithWinnersArgs)
 KERNEL(pooling_winners, WinnersArgs)
 KERNEL(pooling_by_winners, ByWinnersArgs)
 KERNEL(pooling_whole_forward, WholeForwardArgs)

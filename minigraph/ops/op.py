@@ -282,6 +282,14 @@ class Op:
         """
         return None
 
+    def encoded(self, p: Any, encoder: str, q: Any, of: Sequence[int]) -> tuple[str, Any] | None:
+        """Name and params of the op that makes, as its last output, also what the op `encoder` with params q makes of
+        the values `of`: numbers among this op's inputs and then its outputs. None, the default, when there is none.
+
+        That op has this one's inputs, and its outputs before the last are this one's, with the same bits.
+        """
+        return None
+
     # -- slices of the batch -----------------------------------------------------------------------------------
     def sliced(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
         """How the op runs on slices of the batch; None, the default, where it runs only on the whole.

@@ -109,6 +109,10 @@ class Pooling(Op):
         counts = _counts_array(p, ins[0].shape, outs[0].shape, outs[0].dtype)
         return (Algorithm(workspace_bytes=Workspace.bytes_for(counts)),)
 
+    def encoded(self, p: Any, encoder: str, q: Any, of: Sequence[int]) -> tuple[str, Any] | None:
+        """The winners of data and output."""
+        return ("_pooling_with_winners", p) if encoder == "_pooling_winners" and tuple(of) == (0, 1) else None
+
     def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
         window = prod(ins[0].shape[2:] if p.global_pool else p.kernel)
         return Cost(float(window * outs[0].size), ins[0].nbytes, outs[0].nbytes)

@@ -80,6 +80,49 @@ class _PoolingWinners(Op):
                 Sample({"kernel": (3, 2), "stride": (2, 1), "pad": (1, 1)}, ((2, 2, 6, 5), (2, 2, 3, 6)))]
 
 
+@register
+class _PoolingWithWinners(Pooling):
+    """A windowed maximum, and beside it the winners that _pooling_winners makes of data and output."""
+
+    name = "_pooling_with_winners"
+
+    def outputs(self, p: PoolingParams) -> tuple[str, ...]:
+        return ("output", "winners")
+
+    def infer_shape(self, p: PoolingParams, ins: list[PartialShape], outs: list[PartialShape],
+                    ) -> tuple[list[PartialShape], list[PartialShape]]:
+        found, (pooled,) = super().infer_shape(p, ins, [merge_shapes(*outs)])
+        return found, [pooled, pooled]
+
+    def infer_dtype(self, p: PoolingParams, ins: list[np.dtype | None], outs: list[np.dtype | None],
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        known = ins[0] or outs[0]
+        return [known], [known, UINT8]
+
+    def encoded(self, p: PoolingParams, encoder: str, q: Any, of: Sequence[int]) -> None:
+        return None
+
+    def algorithms(self, p: PoolingParams, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
+        maximum, = super().algorithms(p, ins, outs)
+        winners, = _winners().algorithms(p, [ins[0], outs[0]], outs[1:])
+        return (Algorithm(workspace_bytes=maximum.workspace_bytes + winners.workspace_bytes),)
+
+    def cost(self, p: PoolingParams, ins: Types, outs: Types) -> Cost:
+        return Cost(float(prod(p.kernel) * outs[0].size), ins[0].nbytes, sum(t.nbytes for t in outs))
+
+    def compute(self, p: PoolingParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        super().compute(p, ins, outs[:1], work)
+        _winners().compute(p, [ins[0], outs[0]], outs[1:], work)
+
+    def samples(self) -> Sequence[Sample]:
+        return [Sample({"kernel": (2, 2), "stride": (2, 2)}, ((2, 3, 4, 6),), differentiable=False),
+                Sample({"kernel": (3, 2), "stride": (2, 1), "pad": (1, 1)}, ((2, 2, 6, 5),), differentiable=False)]
+
+
+def _winners() -> Op:
+    return get_op(_PoolingWinners.name)
+
+
 @dataclass(frozen=True)
 class ByWinnersParams(PoolingParams):
     """Parameters of a maximum's gradient by winners."""

@@ -4,17 +4,22 @@ A gradient of relu needs a sign, one of a maximum the place where it was. Which 
 (`Op.encoding`); here is decided where that saves bytes: where all of backward does without a value, so that it need not
 be kept. Where somebody reads it whole it serves everybody, and nothing is made of it.
 
+An encoding is made right behind its values, or by their maker itself where that has such a form (`Op.encoded`): in one
+pass over memory for two.
+
 It runs when layouts are chosen, for bits lie in the order of the elements that they belong to, and before slices and
 policies, to which what it makes are values like others.
 """
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base import Entry, Layouts, TensorType
+import numpy as np
+
+from ..base import Entry, Layouts, Shape, TensorType
 from ..graph.graph import FORWARD, Graph
 from ..ops.op import Encoding, Op
 from ..ops.registry import get_op
@@ -26,9 +31,10 @@ def encode(state: Compilation) -> None:
     graph = state.graph
     assert graph is not None
     if state.request.encode and state.request.program in ("train", "step"):
-        taken = _Choice(graph, state.request).taken()
+        choice = _Choice(graph, state.request)
+        taken = choice.taken()
         if taken:
-            state.graph = _Writer(graph, taken).write()
+            state.graph = _Writer(graph, taken, choice.joined).write()
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,10 @@ class _Candidate:
     def key(self) -> tuple[Any, ...]:
         """Equal for nodes that read the same encoding."""
         return self.form.encoder, self.form.encoder_params, self.values
+
+
+Joined = Callable[[int, _Candidate], "tuple[Op, Any] | None"]
+"""Gives the op, and its params, in the place of a node that also makes an encoding, if there is one."""
 
 
 class _Choice:
@@ -102,6 +112,20 @@ class _Choice:
             request.layouts(op, params, ins, outs)
         return any((offer.ins, offer.outs) == wanted for offer in offers)
 
+    def joined(self, i: int, found: _Candidate) -> tuple[Op, Any] | None:
+        """The op, and its params, in the place of node i that also makes an encoding; None where there is none, or the
+        device or the user wants both apart."""
+        graph, op, params, form = self.graph, self.graph.op[i], self.graph.params[i], found.form
+        values = (*graph.inputs[i], *graph.entries(i))
+        if op is None or not self.request.fuse or not {*found.values} <= {*values}:
+            return None
+        both = op.encoded(params, form.encoder, form.encoder_params, [values.index(e) for e in found.values])
+        if both is None:
+            return None
+        ins, outs = ([graph.type_of(e) for e in entries] for entries in (graph.inputs[i], graph.entries(i)))
+        made = get_op(both[0]), both[1]
+        return made if self._runs(op.name, *made, ins, [*outs, form.kind]) else None
+
     # -- what is saved -------------------------------------------------------------------------------------------
     def _freed(self, taken: dict[int, _Candidate]) -> dict[Entry, int]:
         """The values that backward does not read when some nodes read encodings, each with how many those are."""
@@ -144,9 +168,10 @@ def _others(graph: Graph, i: int, form: Encoding) -> list[Entry]:
 
 
 class _Writer:
-    """Writes the graph again, with each encoding right behind the last of the values that it is made of."""
+    """Writes the graph again, with each encoding right behind the last of the values that it is made of, or by the node
+    that makes that one; `joined` tells by which op."""
 
-    def __init__(self, graph: Graph, taken: dict[int, _Candidate]) -> None:
+    def __init__(self, graph: Graph, taken: dict[int, _Candidate], joined: Joined) -> None:
         self.source, self.taken = graph, taken
         self.result = Graph()
         self.made: dict[Entry, Entry] = {}
@@ -154,6 +179,14 @@ class _Writer:
         self.due: dict[int, list[_Candidate]] = {}
         for found in {found.key: found for found in taken.values()}.values():
             self.due.setdefault(max(graph.node_of[e] for e in found.values), []).append(found)
+        self.together: dict[int, tuple[_Candidate, Op, Any]] = {}
+        """The nodes that make an encoding as well, with that and the op that does it."""
+        for i, due in self.due.items():
+            for found in due:
+                both = joined(i, found)
+                if both is not None:
+                    self.together[i] = (found, *both)
+                    break
 
     def write(self) -> Graph:
         """The new graph."""
@@ -161,7 +194,8 @@ class _Writer:
         for i in range(len(source)):
             self._node(i)
             for found in self.due.get(i, ()):
-                self._encode(i, found)
+                if found.key not in self.encoded:
+                    self._encode(i, found)
         result.outputs = [self.made[e] for e in source.outputs]
         result.heads = [self.made[e] for e in source.heads]
         result.output_names = list(source.output_names)
@@ -175,15 +209,25 @@ class _Writer:
             op, params = get_op(found.form.reader), found.form.reader_params
             inputs = [*(self.made[e] for e in _others(source, i, found.form)), self.encoded[found.key]]
         entries = source.entries(i)
-        made = self.result.append(op, params, source.name[i], tuple(inputs), [source.described(e) for e in entries],
-                                  source.phase[i])
-        self.made.update(zip(entries, made, strict=True))
+        types = [source.described(e) for e in entries]
+        if i in self.together:
+            beside, op, params = self.together[i]
+            types.append(_described(beside.form.kind))
+        made = self.result.append(op, params, source.name[i], tuple(inputs), types, source.phase[i])
+        if i in self.together:
+            self.encoded[beside.key] = made[-1]
+        self.made.update(zip(entries, made[:len(entries)], strict=True))
         if i in source.variable_class:
             self.result.variable_class[len(self.result) - 1] = source.variable_class[i]
 
     def _encode(self, i: int, found: _Candidate) -> None:
-        form, kind = found.form, found.form.kind
+        form = found.form
         name = f"{self.source.name[i]}/{form.encoder.lstrip('_')}"
         self.encoded[found.key], = self.result.append(
             get_op(form.encoder), form.encoder_params, name, tuple(self.made[e] for e in found.values),
-            [(kind.shape, kind.dtype, kind.layout)], FORWARD)
+            [_described(form.kind)], FORWARD)
+
+
+def _described(kind: TensorType) -> tuple[Shape, np.dtype, str]:
+    """A type as a graph takes it."""
+    return kind.shape, kind.dtype, kind.layout

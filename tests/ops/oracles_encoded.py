@@ -57,6 +57,12 @@ def winners(p: Any, x: Tensor, pooled: Tensor) -> list[Tensor]:
     return [found]
 
 
+@oracle("_pooling_with_winners")
+def with_winners(p: Any, x: Tensor) -> list[Tensor]:
+    pooled = F.max_pool2d(x, p.kernel, p.stride or 1, p.pad or 0)
+    return [pooled, *winners(p, x, pooled)]
+
+
 @oracle("_pooling_by_winners")
 def by_winners(p: Any, grad: Tensor, places: Tensor) -> list[Tensor]:
     stride, pad = p.stride or (1, 1), p.pad or (0, 0)

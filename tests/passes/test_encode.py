@@ -17,7 +17,7 @@ from tests.random_graphs import random_case, results
 
 SMALL = {"data": (2, 4, 8, 8)}
 DATA = mx.sym.Variable("data")
-ENCODED = ("_positive_bits", "_within_bits", "_pooling_winners")
+ENCODED = ("_positive_bits", "_within_bits", "_pooling_winners", "_pooling_with_winners")
 
 
 def conv(data: mx.sym.Symbol, name: str) -> mx.sym.Symbol:
@@ -62,7 +62,7 @@ def test_relu_before_what_does_not_need_its_output_keeps_bits():
 
 def test_relu_and_a_maximum_keep_bits_and_winners():
     found = ops(compiled(loss(pool(head()))))
-    assert [op for op in found if op in ENCODED] == ["_positive_bits", "_pooling_winners"]
+    assert [op for op in found if op in ENCODED] == ["_positive_bits", "_pooling_with_winners"]
     assert "_relu_backward_bits" in found and "_pooling_by_winners" in found
     assert "_activation_backward" not in found and "_pooling_backward" not in found
 
@@ -108,7 +108,7 @@ def test_encodings_can_be_switched_off_and_evaluation_has_none():
     for executor in executors:
         executor.forward(is_train=True)
     apart, encoded = (executor.program("train").plan for executor in executors)
-    assert "_pooling_winners" not in apart.instructions.op and "_pooling_winners" in encoded.instructions.op
+    assert not {*ENCODED} & {*apart.instructions.op} and "_pooling_with_winners" in encoded.instructions.op
     assert apart.fingerprint != encoded.fingerprint
 
 
@@ -116,6 +116,32 @@ def test_a_device_without_the_form_keeps_values():
     prepared = prepare(loss(pool(head())), SMALL, program="train")
     request = replace(prepared.request, fuses=lambda before, name, params: name not in ENCODED)
     assert not set(ops(run_passes(prepared.graph, request, prepared.layout))) & {*ENCODED}
+
+
+def test_a_maximum_makes_its_winners_in_the_same_pass_unless_somebody_wants_them_apart():
+    symbol = loss(pool(head()))
+    assert "Pooling" not in ops(compiled(symbol)) and "_pooling_winners" not in ops(compiled(symbol))
+    assert {"Pooling", "_pooling_winners"} <= {*ops(compiled(symbol, fuse=False))}
+    prepared = prepare(symbol, SMALL, program="train")
+    request = replace(prepared.request, fuses=lambda before, name, params: name != "_pooling_with_winners")
+    assert {"Pooling", "_pooling_winners"} <= {*ops(run_passes(prepared.graph, request, prepared.layout))}
+
+
+def test_a_maximum_that_is_dropped_is_made_again_with_its_winners():
+    body = DATA
+    for k in range(4):
+        body = mx.sym.Pooling(relu(conv(body, f"c{k}")), kernel=(2, 2), stride=(1, 1), pad=(1, 1), pool_type="max")
+    symbol, found, again = loss(body), [], []
+    for memory in ("plain", "sublinear"):
+        rng = np.random.default_rng(2)
+        executor = symbol.simple_bind(mx.cpu(), memory=memory, poison=True, **SMALL)
+        for array in executor.arg_dict.values():
+            array[:] = rng.standard_normal(array.shape)
+        executor.forward(is_train=True)
+        executor.backward()
+        found.append([g.asnumpy().tobytes() for g in executor.grad_arrays])
+        again.append(executor.program("train").plan.instructions.op.count("_pooling_with_winners"))
+    assert found[0] == found[1] and again[1] > again[0] == 4
 
 
 def test_explain_shows_what_is_encoded_and_a_saved_symbol_does_not():
@@ -177,7 +203,7 @@ def test_special_values_give_the_bits_of_whole_values(shape, kernels, monkeypatc
             out = executor.forward(is_train=True)[0]
             executor.backward([mx.nd.array(rng.__class__(np.random.PCG64(7)).standard_normal(out.shape))])
         found[encode] = [g.asnumpy().tobytes() for g in executor.grad_arrays]
-        assert ("_pooling_winners" in executor.program("train").plan.instructions.op) == (encode and shape[0] > 0)
+        assert ("_pooling_with_winners" in executor.program("train").plan.instructions.op) == (encode and shape[0] > 0)
     assert found[True] == found[False]
 
 

@@ -26,6 +26,20 @@ class PoolingWinnersKernels(KernelOp):
         return each_element("pooling_winners", (*ins, winners), windows, winners.size)
 
 
+@kernels_for("_pooling_with_winners")
+class PoolingWithWinnersKernels(KernelOp):
+    """A thread an output."""
+
+    def launches(self, p: Any, ins: Operands, outs: Operands, work: int) -> Sequence[Launch]:
+        (data,), (out, winners) = ins, outs
+        require_float32("_pooling_with_winners", (data, out))
+        require_bytes("_pooling_with_winners", winners)
+        if not out.size:
+            return []
+        windows = windows_of("_pooling_with_winners", p, data.shape, out.shape)
+        return each_element("pooling_forward_max_winners", (data, out, winners), windows, out.size)
+
+
 @kernels_for("_pooling_by_winners")
 class PoolingByWinnersKernels(KernelOp):
     """A thread an input."""

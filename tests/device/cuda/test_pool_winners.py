@@ -29,6 +29,8 @@ def test_gradients_by_winners_have_the_bits_of_those_by_values(kernels, params, 
         data = np.where(rng.random(shape) < 0.4, rng.choice(SPECIAL, shape), data)
     out, = kernels.run("Pooling", params, [data])
     winners, = kernels.check("_pooling_winners", params, [data, out])
+    assert [a.tobytes() for a in kernels.check("_pooling_with_winners", params, [data])] == [out.tobytes(),
+                                                                                            winners.tobytes()]
     grad = rng.choice(GRADIENTS, out.shape) if special else rng.standard_normal(out.shape).astype(np.float32)
     found, = kernels.run("_pooling_by_winners", {**params, "size": shape[2:]}, [grad, winners])
     assert found.tobytes() == kernels.run("_pooling_backward", params, [grad, data, out])[0].tobytes()

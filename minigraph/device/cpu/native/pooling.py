@@ -40,6 +40,12 @@ def _last(values: Shape, fill: int) -> Shape:
     return (fill,) * (AXES - len(values)) + tuple(values)
 
 
+def _last_block(data: Operand) -> tuple[str, Any]:
+    """Blocks of channels, and lanes of the last one that are no padding."""
+    count, channels = blocks(data.shape[1]), data.shape[1]
+    return int64(count, channels - LANES * (count - 1)) if data.layout == BLOCKED else int64(1, 1)
+
+
 def _whole(p: PoolingParams, data: Operand) -> tuple[str, Any]:
     return int64(_planes(data), prod(data.shape[2:]), data.layout == BLOCKED, KINDS[p.pool_type])
 
@@ -87,10 +93,20 @@ class PoolingWinners(PoolingOp):
         return is_float32(*ins) and outs[0].dtype == np.uint8
 
     def calls(self, p: PoolingParams, ins: Operands, outs: Operands, work: int, algorithm: str) -> Sequence[NativeCall]:
-        channels = ins[0].shape[1]
-        last = (blocks(channels), channels - LANES * (blocks(channels) - 1)) if ins[0].layout == BLOCKED else (1, 1)
-        args = (*map(pointer, (*ins, *outs)), int64(*last), _windows(p, ins[0], ins[1]))
+        args = (*map(pointer, (*ins, *outs)), _last_block(ins[0]), _windows(p, ins[0], ins[1]))
         return [NativeCall("pooling_winners", args)]
+
+
+@native_for("_pooling_with_winners")
+class PoolingWithWinners(PoolingOp):
+    """The maxima and these places in one pass over the data."""
+
+    def takes(self, p: PoolingParams, ins: Types, outs: Types) -> bool:
+        return is_float32(*ins, outs[0]) and outs[1].dtype == np.uint8
+
+    def calls(self, p: PoolingParams, ins: Operands, outs: Operands, work: int, algorithm: str) -> Sequence[NativeCall]:
+        args = (*map(pointer, (*ins, *outs)), _last_block(ins[0]), _windows(p, ins[0], outs[0]))
+        return [NativeCall("pooling_forward_winners", args)]
 
 
 @native_for("_pooling_by_winners")

@@ -64,6 +64,8 @@ def test_gradients_by_winners_have_the_bits_of_those_by_values(params: dict[str,
     assert winners.tobytes() == execute(get_op("_pooling_winners"), p, [data, out])[0].tobytes()
     assert found.tobytes() == run("_pooling_backward", params, [grad, data, out], three)[0].tobytes()
     assert run("Pooling", params, [data], one)[0].tobytes() == out.tobytes()
+    both = run("_pooling_with_winners", params, [data], Layouts((layout,), (layout, layout)))
+    assert [a.tobytes() for a in both] == [out.tobytes(), winners.tobytes()]
 
 
 def test_a_chain_that_reads_bits_has_the_bits_of_its_kernels_one_by_one() -> None:
@@ -97,6 +99,6 @@ def test_blocked_layers_are_encoded_and_have_the_bits_of_others(channels: int) -
         found[encode] = [g.asnumpy().tobytes() for g in executor.grad_arrays]
         plan = executor.program("train").plan
         layouts = {plan.buffers.layout[plan.instructions.reads[i][0]] for i, op in enumerate(plan.instructions.op)
-                   if op in ("_positive_bits", "_pooling_winners")}
+                   if op in ("_positive_bits", "_pooling_with_winners")}
         assert layouts == ({BLOCKED} if encode else set())
     assert found[True] == found[False]
