@@ -1,8 +1,9 @@
 // Local response normalisation across channels, and its gradient.
 //
-// Contract: the output may lie on the data, the data's gradient on any input. Up to 16 pixels of an image at a time lie
-// in the thread's scratch with all their channels, a row of pixels for each: 4 * 16 * channels floats at most fit there.
-// The base of the power is kept for the gradient. Each power is a logarithm and an exponential.
+// Contract: the output may lie on the data, the data's gradient on any input; padding lanes stay zero. Of up to 16 pixels
+// of an image at a time, what is summed over the channels of a window lies in the thread's scratch, between zeros for
+// channels that there are not: 2 * 16 * (channels + nsize) floats at most fit there. The base of the power is kept for the
+// gradient. Memory-bound but for the power: a logarithm and an exponential, or two square roots.
 #include <cstring>
 
 #include "functions.h"
@@ -14,7 +15,6 @@ namespace {
 
 constexpr int64_t TASK = 1 << 14;  // elements
 
-
 int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 struct Shape {
@@ -22,76 +22,81 @@ struct Shape {
     float alpha, knorm, beta;                          // alpha is divided by the window's channels already
 
     int64_t blocks() const { return (channels + LANES - 1) / LANES; }
-    int64_t rows() const { return blocks() * LANES; }
+    // Floats of a pixel's channels between zeros, and of all pixels of a tile.
+    int64_t line() const { return (blocked ? blocks() * LANES : channels) + 2 * reach; }
+    int64_t size() const { return line() * LANES; }
 };
 
-// Some pixels of an image, at most LANES in a row.
+// A block of channels of which only the first `lanes` are any: the others are kept zero.
+struct Block : Whole {
+    int64_t lanes;
+    explicit Block(int64_t count) : lanes(count) {}
+    INLINE Vec keep(const Vec &v) const { return Part{lanes}.keep(v); }
+    INLINE void store(float *to, const Vec &v) const { keep(v).store(to); }
+};
+
+// Some pixels of an image, at most LANES in a row. A vector is 16 pixels of a channel of a plain tensor, and 16 channels
+// of a pixel in blocks; in scratch neighbouring channels are `step` apart.
 struct Tile {
     const Shape &s;
     int64_t image, first, count;
 
-    // Rows of all channels; zero where there is no pixel and no channel.
-    void load(const float *tensor, float *rows) const {
-        if (!s.blocked) {
-            const float *from = tensor + image * s.channels * s.pixels + first;
-            for (int64_t c = 0; c < s.channels; c++) pixels_of(from + c * s.pixels).store(rows + c * LANES);
-            for (int64_t c = s.channels; c < s.rows(); c++) Vec::zero().store(rows + c * LANES);
-            return;
-        }
-        for (int64_t block = 0; block < s.blocks(); block++) {
-            float held[LANES * LANES] = {};
-            const float *from = tensor + place(block);
-            if (count < LANES) std::memcpy(held, from, bytes());
-            turn(count < LANES ? held : from, rows + block * LANES * LANES);
-        }
+    int64_t step() const { return s.blocked ? 1 : LANES; }
+    // Call body(access, offset in the tensor, offset in scratch) for each vector.
+    template <class Body> INLINE void each(const Body &body) const {
+        if (s.blocked) in_blocks(body);
+        else if (count == LANES) in_rows(Whole{}, body);
+        else in_rows(Part{count}, body);
     }
-    void store(const float *rows, float *tensor) const {
-        if (!s.blocked) {
-            float *to = tensor + image * s.channels * s.pixels + first;
-            for (int64_t c = 0; c < s.channels; c++) {
-                if (count == LANES) Vec::load(rows + c * LANES).store(to + c * s.pixels);
-                else Part{count}.store(to + c * s.pixels, Vec::load(rows + c * LANES));
-            }
-            return;
-        }
-        for (int64_t block = 0; block < s.blocks(); block++) {
-            float held[LANES * LANES];
-            turn(rows + block * LANES * LANES, held);
-            std::memcpy(tensor + place(block), held, bytes());
-        }
+    // The sum over the channels about those of a vector.
+    INLINE Vec window(const float *from) const {
+        Vec sum = Vec::zero();
+        for (int64_t k = -s.reach; k <= s.reach; k++) sum += Vec::load(from + k * step());
+        return sum;
     }
 
   private:
-    Vec pixels_of(const float *from) const { return count == LANES ? Vec::load(from) : Part{count}.load(from); }
-    int64_t place(int64_t block) const { return ((image * s.blocks() + block) * s.pixels + first) * LANES; }
-    size_t bytes() const { return static_cast<size_t>(count * LANES) * sizeof(float); }  // of a block
-    // Sixteen rows become sixteen columns.
-    static void turn(const float *from, float *to) {
-        for (int i = 0; i < LANES; i += NATIVE)
-            for (int j = 0; j < LANES; j += NATIVE) transpose(from + i * LANES + j, LANES, to + j * LANES + i, LANES);
+    template <class Access, class Body> INLINE void in_rows(const Access &access, const Body &body) const {
+        const int64_t at = image * s.channels * s.pixels + first;
+        for (int64_t c = 0; c < s.channels; c++) body(access, at + c * s.pixels, (c + s.reach) * LANES);
+    }
+    template <class Body> INLINE void in_blocks(const Body &body) const {
+        const int64_t whole = s.channels / LANES, rest = s.channels % LANES;
+        for (int64_t p = 0; p < count; p++) {
+            const int64_t at = (image * s.blocks() * s.pixels + first + p) * LANES, line = p * s.line() + s.reach;
+            for (int64_t b = 0; b < whole; b++) body(Whole{}, at + b * s.pixels * LANES, line + b * LANES);
+            if (rest) body(Block(rest), at + whole * s.pixels * LANES, line + whole * LANES);
+        }
     }
 };
 
-// The sum of the rows of the channels about channel c.
-INLINE Vec window_sum(const Shape &s, const float *rows, int64_t c) {
-    const int64_t last = least(s.channels - 1, c + s.reach);
-    Vec sum = Vec::zero();
-    for (int64_t k = c > s.reach ? c - s.reach : 0; k <= last; k++) sum += Vec::load(rows + k * LANES);
-    return sum;
-}
+// x ^ -0.75, the exponent by default.
+struct ByRoots {
+    INLINE Vec operator()(const Vec &base) const {
+        return ::each(base, [](Native x) {
+            const Native root = square_root(x);
+            return 1.0f / (root * square_root(root));
+        });
+    }
+};
+struct ByLogarithm {
+    const float beta;
+    INLINE Vec operator()(const Vec &base) const {
+        return ::each(base, [&](Native x) { return exp(log(x) * -beta); });
+    }
+};
 
-INLINE Vec negative_power(const Vec &base, float exponent) {
-    return each(base, [&](Native x) { return exp(log(x) * -exponent); });
-}
-
-// Call work(tile, the thread's scratch, floats of an array of rows) for all tiles.
+// Call work(tile, x ^ -beta, the thread's scratch) for all tiles; the scratch of one array holds zeros at first.
 template <class Work> void for_tiles(const Shape &s, const Work &work) {
-    const int64_t tiles = (s.pixels + LANES - 1) / LANES, count = s.images * tiles, size = s.rows() * LANES;
-    const int64_t wide = size < TASK ? TASK / size : 1;
+    const int64_t tiles = (s.pixels + LANES - 1) / LANES, count = s.images * tiles;
+    const int64_t wide = s.size() < TASK ? TASK / s.size() : 1;
     parallel((count + wide - 1) / wide, [&](int64_t task) {
+        std::memset(thread_scratch(), 0, static_cast<size_t>(s.size()) * sizeof(float));
         for (int64_t number = task * wide; number < least(count, (task + 1) * wide); number++) {
             const int64_t first = number % tiles * LANES;
-            work(Tile{s, number / tiles, first, least(LANES, s.pixels - first)}, thread_scratch(), size);
+            const Tile tile{s, number / tiles, first, least(LANES, s.pixels - first)};
+            if (s.beta == 0.75f) work(tile, ByRoots(), thread_scratch());
+            else work(tile, ByLogarithm{s.beta}, thread_scratch());
         }
     });
 }
@@ -104,20 +109,17 @@ struct ForwardArgs {
 
 void lrn_forward(const ForwardArgs &a) {
     if (a.s.channels == 0) return;
-    for_tiles(a.s, [&](const Tile &tile, float *data, int64_t size) {
-        float *squares = data + size, *norms = squares + size;
-        tile.load(a.data, data);
-        std::memset(norms, 0, static_cast<size_t>(size) * sizeof(float));
-        for (int64_t at = 0; at < size; at += LANES) (Vec::load(data + at) * Vec::load(data + at)).store(squares + at);
-        for (int64_t c = 0; c < a.s.channels; c++) {
+    for_tiles(a.s, [&](const Tile &tile, const auto &power, float *squares) {
+        tile.each([&](const auto &access, int64_t at, int64_t here) {
+            const Vec x = access.load(a.data + at);
+            (x * x).store(squares + here);
+        });
+        tile.each([&](const auto &access, int64_t at, int64_t here) {
             Vec norm = Vec::of(a.s.knorm);
-            norm.add_product(window_sum(a.s, squares, c), a.s.alpha);
-            norm.store(norms + c * LANES);
-        }
-        for (int64_t at = 0; at < a.s.channels * LANES; at += LANES)
-            (Vec::load(data + at) * negative_power(Vec::load(norms + at), a.s.beta)).store(data + at);
-        tile.store(data, a.out);
-        tile.store(norms, a.norm);
+            norm.add_product(tile.window(squares + here), a.s.alpha);
+            access.store(a.out + at, access.load(a.data + at) * power(norm));
+            access.store(a.norm + at, norm);
+        });
     });
 }
 
@@ -130,22 +132,19 @@ struct BackwardArgs {
 void lrn_backward(const BackwardArgs &a) {
     if (a.s.channels == 0) return;
     const float factor = -2.0f * a.s.beta * a.s.alpha;
-    for_tiles(a.s, [&](const Tile &tile, float *grad, int64_t size) {
-        float *data = grad + size, *norms = data + size, *terms = norms + size;
-        tile.load(a.grad, grad);
-        tile.load(a.data, data);
-        tile.load(a.norm, norms);
-        for (int64_t at = 0; at < a.s.channels * LANES; at += LANES) {
-            const Vec norm = Vec::load(norms + at), direct = Vec::load(grad + at) * negative_power(norm, a.s.beta);
-            direct.store(grad + at);
-            each(direct * Vec::load(data + at), norm, [](Native x, Native y) { return x / y; }).store(terms + at);
-        }
-        for (int64_t c = 0; c < a.s.channels; c++) {
-            Vec found = Vec::load(grad + c * LANES);
-            found.add_product(Vec::load(data + c * LANES) * window_sum(a.s, terms, c), factor);
-            found.store(grad + c * LANES);
-        }
-        tile.store(grad, a.data_grad);
+    for_tiles(a.s, [&](const Tile &tile, const auto &power, float *terms) {
+        float *directs = terms + a.s.size();
+        tile.each([&](const auto &access, int64_t at, int64_t here) {
+            const Vec norm = access.load(a.norm + at), direct = access.load(a.grad + at) * power(norm);
+            const Vec term = each(direct * access.load(a.data + at), norm, [](Native x, Native y) { return x / y; });
+            direct.store(directs + here);
+            access.keep(term).store(terms + here);
+        });
+        tile.each([&](const auto &access, int64_t at, int64_t here) {
+            Vec found = Vec::load(directs + here);
+            found.add_product(access.load(a.data + at) * tile.window(terms + here), factor);
+            access.store(a.data_grad + at, found);
+        });
     });
 }
 
