@@ -1,8 +1,9 @@
-// A matrix product from register tiles: TILE_ROWS rows by PANEL columns, over BLOCK_DEPTH terms at a time.
+// A matrix product from register tiles: TILE_ROWS rows by PANEL columns, over BLOCK_DEPTH terms at a time at most.
 //
-// A task is a block of rows by a block of columns. For each block of depth it lays its part of b into panels of PANEL
-// columns, then copies its part of a, some tiles of rows at once, so that no two rows of a tile share a cache set, and
-// runs the panels. Both copies lie on the stack and stay in the caches. A transposed a is read where it lies.
+// A task is a block of rows by one of columns, and goes through b block by block. The first tile of rows lays each panel
+// of PANEL columns out before it runs on it, and the others find it there, on the stack and in the caches. Rows of a are
+// read where they lie, unless a whole tile of them shares few cache sets: then a tile is copied first. While a tile runs,
+// it fetches what will be laid out, copied, read and written next, a little at a time, so that nothing waits in a queue.
 // 2 FLOPs for each of rows * columns * depth.
 #include "gemm.h"
 
@@ -12,12 +13,12 @@
 namespace {
 
 constexpr int64_t BLOCK_DEPTH = 256;
-// What is laid out of b and of a at once: 256 and 128 KiB, so that both stay in a second-level cache of 1 MiB; half of
-// that where caches of 256 KiB are to be expected.
+// What is laid out of b at once: 256 KiB, which stay in a second-level cache of 1 MiB; half of that where caches of
+// 256 KiB are to be expected.
 #if defined(__AVX512F__)
-constexpr int64_t PACKED_FLOATS = 1 << 16, GROUP_TILES = 8;
+constexpr int64_t PACKED_FLOATS = 1 << 16;
 #else
-constexpr int64_t PACKED_FLOATS = 1 << 15, GROUP_TILES = 4;
+constexpr int64_t PACKED_FLOATS = 1 << 15;
 #endif
 // Accumulators fill all vector registers but a few: 32 of them with AVX-512 and on aarch64, else 16.
 #if defined(__AVX512F__)
@@ -28,15 +29,15 @@ constexpr int TILE_ROWS = 6, PANEL_VECS = 1;
 constexpr int TILE_ROWS = 3, PANEL_VECS = 1;
 #endif
 constexpr int64_t PANEL = PANEL_VECS * LANES;
-constexpr int64_t ROW_DISTANCE = BLOCK_DEPTH + LANES;  // of a copied tile whose rows are contiguous
-constexpr int64_t TILE_FLOATS = TILE_ROWS * ROW_DISTANCE;
-constexpr int64_t FEW_TILES = 2;                       // for which b is not laid out anew, if its rows are contiguous
-constexpr int64_t THREAD_TASKS = 4;                    // at most for each thread of several
-constexpr int64_t TASK_FLOPS = 1 << 19;                // multiply-adds below which a task is not worth a thread
-constexpr int64_t STRAGGLING = 4;                      // a thread is expected to be late by this part of a task
-// Rows whose products take as long as laying out b, by how b lies, and columns for which they take as long as copying a;
-// measured.
-constexpr int64_t LAYING_OUT_ROWS = 3, TRANSPOSING_ROWS = 8, COPYING_COLUMNS = 9;
+constexpr int64_t ROW_DISTANCE = BLOCK_DEPTH + LANES;  // of a copied tile
+constexpr int64_t CROWDED = 512;         // rows this many floats apart, or a multiple, share two sets of a cache at most
+constexpr int64_t FEW_TILES = 2;         // for which b is not laid out anew, if its rows are contiguous
+constexpr int64_t THREAD_TASKS = 4;      // at most for each thread of several
+constexpr int64_t TASK_FLOPS = 1 << 19;  // multiply-adds below which a task is not worth a thread
+constexpr int64_t STRAGGLING = 4;        // a thread is expected to be late by this part of a task
+// Rows whose products take as long as laying out b, by how b lies, or as reading it for a few; and columns for which they
+// take as long as copying a; measured.
+constexpr int64_t LAYING_OUT_ROWS = 3, TRANSPOSING_ROWS = 8, READING_ROWS = 1, COPYING_COLUMNS = 9;
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -65,17 +66,20 @@ void pack_rows(const Matrix &b, int64_t depth, int64_t columns, float *to) {
     }
 }
 
-// The same where b's rows are contiguous: squares of NATIVE are transposed in registers.
+// The same where b's rows are contiguous: squares of NATIVE are transposed in registers, the last ones over what others
+// have done where they would end outside.
 void pack_columns(const Matrix &b, int64_t depth, int64_t columns, float *to) {
     for (int64_t start = 0; start < columns; start += PANEL, to += depth * PANEL) {
         const Matrix panel = b.from(0, start);
         const int64_t width = smaller(PANEL, columns - start);
-        const int64_t whole_depth = depth / NATIVE * NATIVE, whole_width = width / NATIVE * NATIVE;
-        for (int64_t j = 0; j < whole_width; j += NATIVE)
-            for (int64_t k = 0; k < whole_depth; k += NATIVE)
-                transpose(panel.data + j * b.column + k, b.column, to + k * PANEL + j, PANEL);
+        const bool squares = depth >= NATIVE && width >= NATIVE;
+        for (int64_t j = 0; squares && j < width; j += NATIVE)
+            for (int64_t k = 0; k < depth; k += NATIVE) {
+                const int64_t column = smaller(j, width - NATIVE), term = smaller(k, depth - NATIVE);
+                transpose(panel.data + column * b.column + term, b.column, to + term * PANEL + column, PANEL);
+            }
         for (int64_t k = 0; k < depth; k++)
-            for (int64_t j = k < whole_depth ? whole_width : 0; j < PANEL; j++)
+            for (int64_t j = squares ? width : 0; j < PANEL; j++)
                 to[k * PANEL + j] = j < width ? panel.data[j * b.column + k] : 0.0f;
     }
 }
@@ -90,25 +94,40 @@ struct Tiles {
     int64_t start(int64_t tile) const { return size * tile + smaller(tile, larger); }
 };
 
-// Tiles `first` to `end` - 1 of a, whose rows are contiguous, with rows ROW_DISTANCE and tiles TILE_FLOATS apart.
-void copy_tiles(const Matrix &a, const Tiles &tiles, int64_t first, int64_t end, int64_t depth, float *to) {
-    for (int64_t t = first; t < end; t++, to += TILE_FLOATS)
-        for (int64_t i = 0; i < tiles.rows(t); i++)
-            copy(a.data + (tiles.start(t) + i) * a.row, depth, to + i * ROW_DISTANCE);
+// A tile of a, whose rows are contiguous, with rows ROW_DISTANCE apart.
+void copy_tile(const Matrix &a, int64_t rows, int64_t depth, float *to) {
+    for (int64_t i = 0; i < rows; i++) copy(a.data + i * a.row, depth, to + i * ROW_DISTANCE);
 }
 
-// Fetch a part of what a tile will read of a, whose columns are contiguous: terms are too far apart for the hardware to
-// foresee. `row` is the tile's last; where it lies, the others do, but for those that the tile before has fetched.
-void fetch_terms(const Matrix &a, int64_t row, int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; k++) __builtin_prefetch(a.data + row + k * a.column, 0, 2);
-}
+// Fetches a part of a matrix into the second-level cache, some lines at a time.
+class Fetch {
+public:
+    Fetch() {}
+    Fetch(const Matrix &m, int64_t rows, int64_t columns) : data(m.data) {
+        const bool by_rows = m.column == 1;
+        distance = by_rows ? m.row : m.column, runs = by_rows ? rows : columns;
+        lines = divided_up((by_rows ? columns : rows) - 1, LANES) + 1;
+    }
+    // How many lines are left
+    int64_t left() const { return runs * lines - line; }
+    INLINE void some(int64_t count) {
+        for (; count > 0 && runs > 0; count--) {
+            __builtin_prefetch(data + line * LANES, 0, 2);
+            if (++line == lines) line = 0, runs--, data += distance;
+        }
+    }
+
+private:
+    const float *data = nullptr;
+    int64_t distance = 0, runs = 0, lines = 0, line = 0;  // runs of contiguous floats
+};
 
 // -- the register tile -----------------------------------------------------------------------------------------------
-// Where a tile reads and writes: terms of a lie `a_column` and those of b `b_row` apart, and of the last vector of
-// columns `lanes` are in the product.
+// Where a tile reads and writes: rows of a lie `a_row`, its terms `a_column` and those of b `b_row` apart, and of the last
+// vector of columns `lanes` are in the product.
 struct Tile {
     const float *a, *b;
-    int64_t a_column, b_row, depth;
+    int64_t a_row, a_column, b_row, depth;
     float *out;
     int64_t out_row;
     const float *start;
@@ -125,25 +144,43 @@ struct Tile {
     }
 };
 
+// What a tile fetches while it runs, so much each LANES terms.
+struct Ahead {
+    Fetch tile, panel;
+    int64_t tile_share, panel_share;
+};
+
+constexpr int POINTER_ROWS = 3;  // of a are addressed from one pointer: it, and one and two distances behind it
+
 // out (ROWS, VECS vectors) = a b + start, where start is out itself, the bias (whose rows are 0 apart), or null for
-// zero. ROW is the distance of rows in a. What out holds is fetched while the terms are added up.
-template <int ROWS, int VECS, int64_t ROW> void run_tile(const Tile &given) {
+// zero. What out holds is fetched while the terms are added up.
+template <int ROWS, int VECS> void run_tile(const Tile &given, Ahead &ahead) {
+    constexpr int POINTERS = (ROWS + POINTER_ROWS - 1) / POINTER_ROWS;
     const Tile t = given;  // which no store can change
-    const float *a = t.a, *b = t.b;
+    const float *a[POINTERS], *b = t.b;
     Vec sums[ROWS][VECS];
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 2
-        for (int v = 0; v < VECS; v++) {
-            sums[r][v] = Vec::zero();
-            __builtin_prefetch(t.out + r * t.out_row + v * LANES, 1);
-        }
-    for (int64_t k = 0; k < t.depth; k++, a += t.a_column, b += t.b_row) {
-        Vec panel[VECS];
-        for (int v = 0; v < VECS; v++) panel[v] = Vec::load(b + v * LANES);
+        for (int v = 0; v < VECS; v++) sums[r][v] = Vec::zero();
 #pragma GCC unroll 16
-        for (int r = 0; r < ROWS; r++)
-            for (int v = 0; v < VECS; v++) sums[r][v].add_product(panel[v], a[r * ROW]);
+    for (int i = 0; i < POINTERS; i++) a[i] = t.a + i * POINTER_ROWS * t.a_row;
+    const int64_t share = divided_up(ROWS * LANES, larger(1, t.depth));  // rows of out to fetch each LANES terms
+    for (int64_t k = 0, row = 0; k < t.depth;) {
+        ahead.tile.some(ahead.tile_share);
+        ahead.panel.some(ahead.panel_share);
+        for (const int64_t end = smaller(row + share, ROWS); row < end; row++)
+            for (int v = 0; v < VECS; v++) __builtin_prefetch(t.out + row * t.out_row + v * LANES, 1);
+        for (const int64_t end = smaller(k + LANES, t.depth); k < end; k++, b += t.b_row) {
+            Vec panel[VECS];
+            for (int v = 0; v < VECS; v++) panel[v] = Vec::load(b + v * LANES);
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS; r++)
+                for (int v = 0; v < VECS; v++)
+                    sums[r][v].add_product(panel[v], a[r / POINTER_ROWS][r % POINTER_ROWS * t.a_row]);
+#pragma GCC unroll 16
+            for (int i = 0; i < POINTERS; i++) a[i] += t.a_column;
+        }
     }
     const bool part = t.lanes < LANES;
 #pragma GCC unroll 16
@@ -158,57 +195,101 @@ template <int ROWS, int VECS, int64_t ROW> void run_tile(const Tile &given) {
 }
 
 // The function for a tile of so many rows, for VECS vectors of columns.
-typedef void (*RunTile)(const Tile &);
-template <int VECS, int64_t ROW, int... I> RunTile tile_of(int64_t rows, Indices<I...>) {
-    static constexpr RunTile BY_ROWS[] = {run_tile<I + 1, VECS, ROW>...};
+typedef void (*RunTile)(const Tile &, Ahead &);
+template <int VECS, int... I> RunTile tile_of(int64_t rows, Indices<I...>) {
+    static constexpr RunTile BY_ROWS[] = {run_tile<I + 1, VECS>...};
     return BY_ROWS[rows - 1];
-}
-template <int VECS> RunTile tile_of(int64_t rows, bool copied) {
-    typedef typename Count<TILE_ROWS>::type All;
-    return copied ? tile_of<VECS, ROW_DISTANCE>(rows, All()) : tile_of<VECS, 1>(rows, All());
 }
 
 // One tile by one panel. A panel of which at most the first vector counts is half the work where panels are two.
-void run_panel(const Tile &t, int64_t rows, int64_t columns, bool copied) {
-    (columns > LANES ? tile_of<PANEL_VECS> : tile_of<1>)(rows, copied)(t);
+void run_panel(const Tile &t, int64_t rows, int64_t columns, Ahead &ahead) {
+    typedef typename Count<TILE_ROWS>::type All;
+    (columns > LANES ? tile_of<PANEL_VECS>(rows, All()) : tile_of<1>(rows, All()))(t, ahead);
 }
 
 // -- blocks ----------------------------------------------------------------------------------------------------------
-// Columns of a block: what is laid out for a block of depth fits PACKED_FLOATS.
-int64_t block_columns(const Product &p) {
-    return PACKED_FLOATS / larger(1, smaller(p.depth, BLOCK_DEPTH)) / PANEL * PANEL;
-}
+// How b is cut into blocks, by columns and within these by depth: as few as there can be, and of even sizes, so that a
+// block fits PACKED_FLOATS. The depth of one depends on the product's alone.
+struct Blocks {
+    int64_t depth, columns, down, count;
 
-// One block of columns of a product.
-void multiply_block(const Product &p) {
-    alignas(64) float packed[PACKED_FLOATS], copied[GROUP_TILES * TILE_FLOATS];
-    const bool copies = p.a.column == 1, few = p.rows <= FEW_TILES * TILE_ROWS && p.b.column == 1;
-    const int64_t lying = few ? p.columns / PANEL * PANEL : 0;  // columns whose panels are read where they lie
-    const Tiles tiles(p.rows);
-    int64_t k = 0;
-    do {
-        const int64_t depth = smaller(BLOCK_DEPTH, p.depth - k);
-        const int64_t share = divided_up(depth, divided_up(p.columns, PANEL));
-        const Matrix a = p.a.from(0, k), b = p.b.from(k, 0);
-        (b.column == 1 ? pack_rows : pack_columns)(b.from(0, lying), depth, p.columns - lying, packed + lying * depth);
+    explicit Blocks(const Product &p) {
+        down = larger(1, divided_up(p.depth, BLOCK_DEPTH));
+        depth = larger(1, smaller(p.depth, divided_up(divided_up(p.depth, down), LANES) * LANES));
+        down = larger(1, divided_up(p.depth, depth));
+        const int64_t across = divided_up(p.columns, PACKED_FLOATS / depth / PANEL * PANEL);
+        columns = divided_up(divided_up(p.columns, across), PANEL) * PANEL;
+        count = down * divided_up(p.columns, columns);
+    }
+    // Term and column where a block begins
+    int64_t term(int64_t block) const { return block % down * depth; }
+    int64_t column(int64_t block) const { return block / down * columns; }
+};
+
+// b is not laid out where its rows are contiguous and few tiles would read it.
+bool reads_panels(const Product &p) { return p.rows <= FEW_TILES * TILE_ROWS && p.b.column == 1; }
+bool copies_tiles(const Product &p) { return p.a.column == 1 && p.a.row % CROWDED == 0; }
+
+// One block of b, by all rows of a.
+class Block {
+public:
+    Block(const Product &product, const Blocks &blocks, int64_t number)
+        : p(product), k(blocks.term(number)), first(blocks.column(number)), depth(smaller(blocks.depth, p.depth - k)),
+          columns(smaller(blocks.columns, p.columns - first)), a(p.a.from(0, k)), b(p.b.from(k, first)), tiles(p.rows),
+          lying(reads_panels(p) ? columns / PANEL * PANEL : 0) {}
+
+    // Multiply, and fetch the beginning of the block that follows, if one does.
+    void run(float *packed, float *copied, const Block *next) const {
+        const int64_t steps = divided_up(depth, LANES), panels = divided_up(columns, PANEL);
         for (int64_t t = 0; t < tiles.count; t++) {
-            if (copies && t % GROUP_TILES == 0)
-                copy_tiles(a, tiles, t, smaller(tiles.count, t + GROUP_TILES), depth, copied);
-            for (int64_t j = 0; j < p.columns; j += PANEL) {
-                const int64_t columns = smaller(PANEL, p.columns - j), next = j / PANEL * share;
-                if (!copies && t + 1 < tiles.count)
-                    fetch_terms(a, tiles.start(t + 2) - 1, next, smaller(depth, next + share));
-                float *out = p.out + tiles.start(t) * p.out_row + j;
-                const bool adds = p.add || k > 0, lies = j < lying;
-                run_panel({copies ? copied + t % GROUP_TILES * TILE_FLOATS : a.data + tiles.start(t),
-                           lies ? b.data + j : packed + j * depth, copies ? 1 : a.column, lies ? b.row : PANEL, depth,
-                           out, p.out_row, adds ? out : p.bias ? p.bias + j : nullptr, adds ? p.out_row : 0,
-                           (columns - 1) % LANES + 1},
-                          tiles.rows(t), columns, copies);
+            Ahead ahead{t + 1 < tiles.count ? fetch_tile(t + 1) : Fetch(), {}, 0, 0};
+            ahead.tile_share = divided_up(ahead.tile.left(), larger(1, panels * steps));
+            if (copies_tiles(p)) copy_tile(a.from(tiles.start(t), 0), tiles.rows(t), depth, copied);
+            for (int64_t j = 0; j < columns; j += PANEL) {
+                if (t == 0) lay_out(j, packed);
+                ahead.panel = t == 0 && j + PANEL < columns ? fetch_panel(j + PANEL)
+                              : next && t + 1 == tiles.count && j + PANEL >= columns ? next->fetch_panel(0) : Fetch();
+                ahead.panel_share = divided_up(ahead.panel.left(), larger(1, steps));
+                run_panel(tile(t, j, packed, copied), tiles.rows(t), smaller(PANEL, columns - j), ahead);
             }
         }
-        k += depth;
-    } while (k < p.depth);
+    }
+
+private:
+    const Product &p;
+    const int64_t k, first, depth, columns;
+    const Matrix a, b;
+    const Tiles tiles;
+    const int64_t lying;  // columns whose panels are read where they lie
+
+    Fetch fetch_panel(int64_t j) const { return {b.from(0, j), depth, smaller(PANEL, columns - j)}; }
+    // Of a transposed tile the last row: where it lies, the others do, but for those that the tile before has fetched.
+    Fetch fetch_tile(int64_t t) const {
+        if (a.column != 1) return {a.from(tiles.start(t + 1) - 1, 0), 1, depth};
+        return {a.from(tiles.start(t), 0), tiles.rows(t), depth};
+    }
+    void lay_out(int64_t j, float *packed) const {
+        if (j >= lying)
+            (b.column == 1 ? pack_rows : pack_columns)(b.from(0, j), depth, smaller(PANEL, columns - j), packed + j * depth);
+    }
+    Tile tile(int64_t t, int64_t j, const float *packed, const float *copied) const {
+        float *out = p.out + tiles.start(t) * p.out_row + first + j;
+        const bool adds = p.add || k > 0, lies = j < lying, copy = copies_tiles(p);
+        return {copy ? copied : a.from(tiles.start(t), 0).data, lies ? b.data + j : packed + j * depth,
+                copy ? ROW_DISTANCE : a.row, a.column, lies ? b.row : PANEL, depth, out, p.out_row,
+                adds ? out : p.bias ? p.bias + first + j : nullptr, adds ? p.out_row : 0,
+                (smaller(PANEL, columns - j) - 1) % LANES + 1};
+    }
+};
+
+// A product on this thread.
+void multiply_blocks(const Product &p) {
+    alignas(64) float packed[PACKED_FLOATS], copied[TILE_ROWS * ROW_DISTANCE];
+    const Blocks blocks(p);
+    for (int64_t i = 0; i < blocks.count; i++) {
+        const Block next(p, blocks, i + 1 < blocks.count ? i + 1 : i);
+        Block(p, blocks, i).run(packed, copied, i + 1 < blocks.count ? &next : nullptr);
+    }
 }
 
 Product part_of(const Product &p, int64_t row, int64_t rows, int64_t column, int64_t columns) {
@@ -227,20 +308,21 @@ Cuts cuts_of(const Product &p, int64_t row_cuts, int64_t column_cuts) {
     return {rows, columns, divided_up(p.rows, rows) * divided_up(p.columns, columns)};
 }
 
-// For one thread as few tasks as there can be. For several, what is through first if all threads are free: tasks more
-// than there are threads balance them, but every task lays out its operands for itself.
+// For one thread one task. For several, what is through first if all threads are free: tasks more than there are threads
+// balance them, but every task lays out its operands for itself.
 Cuts best_cuts(const Product &p) {
-    const int64_t threads = pool_threads(), fewest = divided_up(p.columns, block_columns(p));
-    Cuts best = cuts_of(p, 1, fewest);
+    const int64_t threads = pool_threads();
+    Cuts best = cuts_of(p, 1, 1);
     if (threads == 1) return best;
     const int64_t laying_out = p.b.column == 1 ? LAYING_OUT_ROWS : TRANSPOSING_ROWS;
-    const int64_t copying = p.a.column == 1 ? COPYING_COLUMNS : 0;
+    const int64_t copying = copies_tiles(p) ? COPYING_COLUMNS : 0;
     const auto work = [&](const Cuts &c) {
-        return p.depth * (c.rows * c.columns + laying_out * c.columns + copying * c.rows);
+        const int64_t before = reads_panels(part_of(p, 0, c.rows, 0, c.columns)) ? READING_ROWS : laying_out;
+        return p.depth * (c.rows * c.columns + before * c.columns + copying * c.rows);
     };
     const auto time = [&](const Cuts &c) { return (STRAGGLING * divided_up(c.tasks, threads) + 1) * work(c); };
     for (int64_t wanted = threads; wanted <= THREAD_TASKS * threads; wanted *= 2)
-        for (int64_t column_cuts = fewest; column_cuts <= wanted; column_cuts++) {
+        for (int64_t column_cuts = 1; column_cuts <= wanted; column_cuts++) {
             const Cuts cuts = cuts_of(p, divided_up(wanted, column_cuts), column_cuts);
             if (work(cuts) >= TASK_FLOPS && time(cuts) < time(best)) best = cuts;
         }
@@ -254,12 +336,10 @@ void multiply(const Product &p) {
     const Cuts cuts = best_cuts(p);
     const int64_t across = divided_up(p.columns, cuts.columns);
     parallel(cuts.tasks, [&](int64_t task) {
-        multiply_block(part_of(p, task / across * cuts.rows, cuts.rows, task % across * cuts.columns, cuts.columns));
+        multiply_blocks(part_of(p, task / across * cuts.rows, cuts.rows, task % across * cuts.columns, cuts.columns));
     });
 }
 
 void multiply_alone(const Product &p) {
-    if (p.rows == 0) return;
-    const int64_t columns = block_columns(p);
-    for (int64_t j = 0; j < p.columns; j += columns) multiply_block(part_of(p, 0, p.rows, j, columns));
+    if (p.rows > 0 && p.columns > 0) multiply_blocks(p);
 }
