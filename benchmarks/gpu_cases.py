@@ -21,8 +21,8 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 KERNELS = CHECKOUT / "kernels"
 WRAPPERS = CHECKOUT / "tests" / "softcuda" / "kernels" / "tensor.cu"
 """Kernels that use each wrapper of kernels/mma.h alone."""
-NVCC_FLAGS = ("-O3", "-std=c++17", "-fatbin", "-gencode", "arch=compute_80,code=sm_80", "-gencode",
-              "arch=compute_90,code=[sm_90,compute_90]", f"-I{KERNELS}")
+NVCC_FLAGS = ("-O3", "-std=c++17", "-fatbin", "-gencode",
+              "arch=compute_80,code=[sm_80,sm_90,compute_80]", f"-I{KERNELS}")
 TOOLS = (("nvcc", "--version"),
          ("nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,memory.total", "--format=csv,noheader"))
 QUICK_OPS = ("exp", "FullyConnected", "softmax", "sum", "_sgd_mom_update")

@@ -39,8 +39,8 @@ from tests.softcuda.build import (
 )
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
-NVCC_FLAGS = ("-O3", "-std=c++17", "-fatbin", "-gencode", "arch=compute_80,code=sm_80",
-              "-gencode", "arch=compute_90,code=[sm_90,compute_90]")
+NVCC_FLAGS = ("-O3", "-std=c++17", "-fatbin", "-gencode",
+              "arch=compute_80,code=[sm_80,sm_90,compute_80]")
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 Arrays = Sequence[np.ndarray]
 
