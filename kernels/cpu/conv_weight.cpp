@@ -33,23 +33,34 @@ struct WeightArgs {
                                                // with 1, each lane is a group, and `outs` counts all channels
 };
 
-// sums[j] += sum over rows and columns of grad * x[j], or lane by lane of grad * x[j * step ...]
+// Pixels of the output and what lies under one tap of them; distances in floats.
+struct Pixels {
+    int64_t images, rows, columns;
+    int64_t x_image, x_row, x_pixel, grad_image;  // rows of grad lie side by side
+    int64_t step;                                 // between taps of a row in x
+};
+
+// sums[j] += sum over the pixels of grad * x[j], or lane by lane of grad * x[j * step ...]
 template <int COUNT, bool LANEWISE>
-void add_products(const float *x, int64_t x_row, int64_t x_pixel, int64_t step, const float *grad, int64_t rows,
-                  int64_t columns, float *sums) {
+void add_products(const Pixels &pixels, const float *x, const float *grad, float *sums) {
     Vec sum[COUNT];
 #pragma GCC unroll 16
     for (int j = 0; j < COUNT; j++) sum[j] = Vec::load(sums + j * LANES);
-    for (int64_t r = 0; r < rows; r++) {
-        const float *__restrict from = x + r * x_row;
-        for (int64_t c = 0; c < columns; c++, from += x_pixel, grad += LANES) {
-            const Vec g = Vec::load(grad);
+    const int64_t columns = pixels.columns, x_pixel = pixels.x_pixel, step = pixels.step;
+    const int64_t rows = pixels.rows, x_row = pixels.x_row;
+    for (int64_t n = 0; n < pixels.images; n++) {
+        const float *g = grad + n * pixels.grad_image, *line = x + n * pixels.x_image;
+        for (int64_t r = 0; r < rows; r++) {
+            const float *__restrict from = line + r * x_row;
+            for (int64_t c = 0; c < columns; c++, from += x_pixel, g += LANES) {
+                const Vec v = Vec::load(g);
 #pragma GCC unroll 16
-            for (int j = 0; j < COUNT; j++) {
-                if constexpr (LANEWISE)
-                    sum[j].add_product(g, Vec::load(from + j * step));
-                else
-                    sum[j].add_product(g, from[j]);
+                for (int j = 0; j < COUNT; j++) {
+                    if constexpr (LANEWISE)
+                        sum[j].add_product(v, Vec::load(from + j * step));
+                    else
+                        sum[j].add_product(v, from[j]);
+                }
             }
         }
     }
@@ -65,7 +76,7 @@ constexpr int MOST = 6;
 constexpr int MOST = 2;
 #endif
 
-typedef void (*AddProducts)(const float *, int64_t, int64_t, int64_t, const float *, int64_t, int64_t, float *);
+typedef void (*AddProducts)(const Pixels &, const float *, const float *, float *);
 
 template <int... COUNTS>
 AddProducts find_products(bool lanewise, int64_t count, std::integer_sequence<int, COUNTS...>) {
@@ -74,7 +85,8 @@ AddProducts find_products(bool lanewise, int64_t count, std::integer_sequence<in
 }
 
 constexpr int64_t BAND_FLOATS = 6 << 10;    // of input and gradient: they stay in a first-level cache
-constexpr int64_t TILES_FLOATS = 20 << 10;  // sums of a task
+constexpr int64_t TILES_FLOATS = 64 << 10;  // sums of a task: they stay in a second-level cache
+constexpr int64_t SAMPLED_COST = 4;         // of copying a pixel from between others, in pixels that are read
 
 // How one weight gradient is cut.
 struct Cut {
@@ -82,7 +94,9 @@ struct Cut {
     int64_t lanes, tile, plane_tile;  // floats of an input pixel; of the sums of two blocks, and of one plane of taps
     int64_t run, runs;                // sums that share a gradient under the taps of a row, and how many such runs it has
     int64_t chunks, outs, ins;        // output and input blocks of a task
-    int64_t out_tasks, in_tasks, band_rows, patch_floats;
+    int64_t out_tasks, in_tasks;
+    int64_t band_images, band_rows;   // of what is read together: several images only where each is whole
+    int64_t patch_floats;             // of one image
     bool lanewise;
     bool padded, sampled;             // whether patches are copied; of one tap, only the pixels under it
     int64_t row_stride, column_stride;
@@ -102,9 +116,12 @@ struct Cut {
         sampled = !a.plain && a.tap_rows * a.tap_columns == 1 && a.row_stride * a.column_stride > 1;
         padded |= sampled;
         row_stride = sampled ? 1 : a.row_stride, column_stride = sampled ? 1 : a.column_stride;
-        band_rows = BAND_FLOATS / (a.out_width * (row_stride * column_stride * lanes + LANES));
-        band_rows = max(1, min(a.out_height, band_rows));
+        const int64_t row_floats = a.out_width * (row_stride * column_stride * lanes + LANES);
+        const int64_t bands = ceil_div(a.out_height, max(1, BAND_FLOATS / row_floats));
+        band_rows = ceil_div(a.out_height, bands);
         patch_floats = padded ? patch_rows(band_rows) * patch_columns() * lanes : 0;
+        const int64_t whole = max(row_floats * a.out_height, patch_floats);
+        band_images = bands > 1 || a.out_depth > 1 ? 1 : max(1, min(a.chunk, BAND_FLOATS / whole));
         choose_tasks();
     }
 
@@ -115,17 +132,22 @@ struct Cut {
         return (a.out_width - 1) * column_stride + (a.tap_columns - 1) * a.tap_column_step + 1;
     }
 
-    // Sums of several pairs of blocks share what they read, as long as there are tasks for all threads.
+    // Sums of several pairs of blocks share what they read, as long as there are tasks for all threads: of so many blocks
+    // on either side that all tasks together read as little as can be.
     void choose_tasks() {
-        outs = ins = 1;
         const int64_t wanted = pool_threads() > 1 ? 4 * pool_threads() : 1;
-        const auto fits = [&](int64_t o, int64_t i) {
-            const int64_t tasks = a.groups * ceil_div(a.out_blocks, o) * ceil_div(a.in_blocks, i);
-            return o * i * tile <= TILES_FLOATS && 2 * o * i * tile + i * patch_floats <= SCRATCH_FLOATS &&
-                   tasks >= wanted;
-        };
-        while (outs < a.out_blocks && outs < 4 && fits(outs + 1, ins)) outs++;
-        while (ins < a.in_blocks && fits(outs, ins + 1)) ins++;
+        const int64_t pixels = a.out_height * a.out_width;
+        const int64_t under = pixels * (sampled ? SAMPLED_COST : row_stride * column_stride);
+        const int64_t room = (SCRATCH_FLOATS - band_images * patch_floats) / 2;  // for sums, and parts of them
+        int64_t least = INT64_MAX;
+        outs = ins = 1;
+        for (int64_t o = 1; o <= a.out_blocks; o++) {
+            const int64_t o_tasks = ceil_div(a.out_blocks, o), tasks = ceil_div(wanted, a.groups * o_tasks);
+            const int64_t i = min(min(TILES_FLOATS, room) / (o * tile), a.in_blocks / tasks);
+            if (i < 1) continue;
+            const int64_t read = o_tasks * a.in_blocks * under + ceil_div(a.in_blocks, i) * a.out_blocks * pixels;
+            if (read < least) least = read, outs = o, ins = i;
+        }
         out_tasks = ceil_div(a.out_blocks, outs), in_tasks = ceil_div(a.in_blocks, ins);
     }
 };
@@ -135,7 +157,7 @@ struct Task {
     const Cut &cut;
     const WeightArgs &a;
     int64_t group, first_out, last_out, first_in, last_in;
-    float *sums, *part, *patches;  // in scratch
+    float *sums, *part, *patches;  // in scratch; patches of one input block
 
     Task(const Cut &c, int64_t task) : cut(c), a(c.a) {
         first_in = task % c.in_tasks * c.ins, task /= c.in_tasks;
@@ -154,34 +176,50 @@ struct Task {
     // Sums over one chunk of images.
     void add_chunk(int64_t chunk, float *tiles) {
         memset(tiles, 0, size() * sizeof(float));
-        for (int64_t image = chunk * a.chunk; image < min((chunk + 1) * a.chunk, a.images); image++)
+        const int64_t last = min((chunk + 1) * a.chunk, a.images);
+        for (int64_t image = chunk * a.chunk; image < last; image += cut.band_images)
             for (int64_t depth = 0; depth < a.out_depth; depth++)
                 for (int64_t row = 0; row < a.out_height; row += cut.band_rows)
                     for (int64_t tap = 0; tap < a.tap_depths; tap++)
-                        add_band(image, depth, tap, row, min(cut.band_rows, a.out_height - row), tiles);
+                        add_band({image, min(cut.band_images, last - image), depth, row,
+                                  min(cut.band_rows, a.out_height - row)}, tap, tiles);
     }
 
-    // Adds the products of rows of an output plane with those of the input plane under one of the taps' planes.
-    void add_band(int64_t image, int64_t depth, int64_t tap, int64_t row, int64_t rows, float *tiles) {
+    // Rows of an output plane of some images.
+    struct Band {
+        int64_t image, images, depth, row, rows;
+    };
+
+    // Adds the products of a band with what lies in the input plane under one of the taps' planes.
+    void add_band(const Band &band, int64_t tap, float *tiles) {
         const int64_t plane = a.height * a.width * cut.lanes, out_plane = a.out_height * a.out_width * LANES;
-        const int64_t under = depth * a.depth_stride + a.tap_depth + tap * a.tap_depth_step;
+        const int64_t under = band.depth * a.depth_stride + a.tap_depth + tap * a.tap_depth_step;
         if (under < 0 || under >= a.depth) return;
-        const int64_t top = row * a.row_stride + a.tap_row, left = a.tap_column;
+        const int64_t top = band.row * a.row_stride + a.tap_row, left = a.tap_column;
+        const int64_t x_image = a.groups * a.in_blocks * a.depth * plane;
+        Pixels pixels{band.images, band.rows, a.out_width, x_image, cut.row_stride * a.width * cut.lanes,
+                      cut.column_stride * cut.lanes, a.groups * a.out_blocks * a.out_depth * out_plane,
+                      a.tap_column_step * cut.lanes};
+        int64_t tap_row = a.tap_row_step * a.width * cut.lanes;
+        if (cut.padded) {
+            pixels.x_image = cut.patch_floats, pixels.x_row = cut.row_stride * cut.patch_columns() * cut.lanes;
+            tap_row = a.tap_row_step * cut.patch_columns() * cut.lanes;
+        }
         for (int64_t in = first_in; in < last_in; in++) {
-            const float *x = a.x + ((image * a.groups + group) * a.in_blocks + in) * a.depth * plane +
+            const float *x = a.x + ((band.image * a.groups + group) * a.in_blocks + in) * a.depth * plane +
                              under * a.height * a.width * (a.plain ? 1 : LANES);
-            int64_t x_row = a.width * cut.lanes;
             if (cut.padded) {
-                float *patch = patches + (in - first_in) * cut.patch_floats;
-                copy(x, top, left, rows, patch);
-                x = patch, x_row = cut.patch_columns() * cut.lanes;
+                for (int64_t n = 0; n < band.images; n++)
+                    copy(x + n * x_image, top, left, band.rows, patches + n * cut.patch_floats);
+                x = patches;
             } else {
                 x += (top * a.width + left) * cut.lanes;
             }
             for (int64_t out = first_out; out < last_out; out++) {
-                const int64_t block = (image * a.groups + group) * a.out_blocks + out;
-                const float *grad = a.grad + (block * a.out_depth + depth) * out_plane + row * a.out_width * LANES;
-                add_taps(x, x_row, grad, rows, tile_of(tiles, out, in) + tap * cut.plane_tile);
+                const int64_t block = (band.image * a.groups + group) * a.out_blocks + out;
+                const float *grad = a.grad + (block * a.out_depth + band.depth) * out_plane +
+                                    band.row * a.out_width * LANES;
+                add_taps(pixels, x, tap_row, grad, tile_of(tiles, out, in) + tap * cut.plane_tile);
             }
         }
     }
@@ -196,16 +234,15 @@ struct Task {
             copy_patch(x, a.height, a.width, LANES, top, left, high, wide, patch);
     }
 
-    void add_taps(const float *x, int64_t x_row, const float *grad, int64_t rows, float *tile) {
-        const int64_t each = ceil_div(cut.run, ceil_div(cut.run, MOST)), step = a.tap_column_step * cut.lanes;
+    void add_taps(const Pixels &pixels, const float *x, int64_t tap_row, const float *grad, float *tile) {
+        const int64_t each = ceil_div(cut.run, ceil_div(cut.run, MOST));
         for (int64_t r = 0; r < a.tap_rows; r++)
             for (int64_t s = 0; s < cut.runs; s++) {
-                const float *from = x + r * a.tap_row_step * x_row + s * step;
+                const float *from = x + r * tap_row + s * pixels.step;
                 for (int64_t j = 0; j < cut.run; j += each) {
                     const int64_t count = min(each, cut.run - j);
                     find_products(cut.lanewise, count, std::make_integer_sequence<int, MOST>())(
-                        from + j * (cut.lanewise ? step : 1), cut.row_stride * x_row, cut.column_stride * cut.lanes,
-                        step, grad, rows, a.out_width, tile + j * LANES);
+                        pixels, from + j * (cut.lanewise ? pixels.step : 1), grad, tile + j * LANES);
                 }
                 tile += cut.run * LANES;
             }
@@ -233,6 +270,14 @@ struct Task {
 
     // Writes a tile to the weight.
     void unpack(float *tile, int64_t out, int64_t in) const {
+        const bool whole = a.outs - out >= LANES && a.ins - in >= LANES;
+        if (cut.tile == LANES * LANES && !a.small && whole) {  // of one tap: its rows are columns of the weight
+            float *to = a.out + group * a.group_step + out * a.out_step + in * a.in_step;
+            for (int i = 0; i < LANES; i += NATIVE)
+                for (int o = 0; o < LANES; o += NATIVE)
+                    transpose(tile + i * LANES + o, LANES, to + o * a.out_step + i, a.out_step);
+            return;
+        }
         each(tile, out, in, [&](int64_t at, float &value) { a.out[at] = value; });
     }
 

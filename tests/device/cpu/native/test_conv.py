@@ -89,6 +89,10 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "3x3 not padded": ((2, 80, 10, 13), {"kernel": (3, 3), "num_filter": 16}),
     "3x3 of many tiles": ((7, 64, 30, 21), {"kernel": (3, 3), "num_filter": 64, "pad": (1, 0)}),
     "3x3 of one pixel more": ((9, 144, 5, 9), {"kernel": (3, 3), "num_filter": 112, "pad": (1, 1)}),
+    "many images of one output": ((40, 16, 19, 19), {"kernel": (3, 3), "num_filter": 16, "dilate": (10, 10),
+                                                      "pad": (1, 1)}),
+    "many images of few outputs, strided": ((70, 48, 5, 6), {"kernel": (1, 1), "num_filter": 64, "stride": (2, 2)}),
+    "many images of few outputs": ((70, 32, 3, 3), {"kernel": (3, 3), "num_filter": 16, "pad": (1, 1)}),
     "many images": ((70, 16, 8, 8), {"kernel": (3, 3), "num_filter": 16, "pad": (1, 1)}),
 }
 
