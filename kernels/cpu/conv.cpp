@@ -46,49 +46,71 @@ void convolution_pad(const PadArgs &a) {
     memcpy(a.padded, a.bias, a.size * sizeof(float));
 }
 
+// The taps that are packed: where each lies from the first one of its pair of channels.
+struct TapOffsets {
+    int64_t count, at[MAX_TAPS];
+
+    explicit TapOffsets(const PackArgs &a) : count(0) {
+        for (int64_t d = 0; d < a.depths; d++)
+            for (int64_t r = 0; r < a.rows; r++)
+                for (int64_t s = 0; s < a.columns; s++)
+                    at[count++] = a.depth_first + d * a.depth_step + a.row_first + r * a.row_step + a.column_first +
+                                  s * a.column_step;
+    }
+};
+
+// A whole block of output channels, `across` apart, of so many input channels, `along` apart: of each input channel
+// columns are turned to rows, LANES of them at a time, of which those of the taps are taken.
+void pack_turned(const TapOffsets &taps, const float *from, int64_t across, int64_t along, int64_t ins,
+                 int64_t in_lanes, float *to) {
+    float turned[LANES * LANES];
+    for (int64_t n = 0; n < ins; n++)
+        for (int64_t t = 0, held = -1; t < taps.count; t++) {
+            const int64_t at = taps.at[t], first = at / LANES * LANES;
+            if (first != held) transpose_block(from + n * along + first, across, turned, LANES);
+            held = first;
+            Vec::load(turned + (at - first) * LANES).store(to + (t * in_lanes + n) * LANES);
+        }
+}
+
 // The floats of one (out block, in block). What lies far apart in the weight, output channels forward and input channels
 // backward, is a line each: lines are copied side by side first, for at distances that are powers of two they would
 // push each other out of the cache.
-void pack_block(const PackArgs &a, const float *from, int64_t out, int64_t in, float *to) {
+void pack_block(const PackArgs &a, const TapOffsets &taps, const float *from, int64_t out, int64_t in, float *to) {
     const int64_t outs = min(a.outs - out, LANES), ins = min(a.ins - in, a.in_lanes);
-    const int64_t taps = a.depths * a.rows * a.columns;
-    const bool out_is_far = a.out_step > a.in_step;
+    const bool out_is_far = a.out_step > a.in_step, whole = outs == LANES && !a.small;
     const int64_t fars = out_is_far ? outs : ins, nears = out_is_far ? ins : outs;
     const int64_t far_step = out_is_far ? a.out_step : a.in_step, near_step = out_is_far ? a.in_step : a.out_step;
-    const int64_t far_lane = out_is_far ? 1 : LANES, near_lane = out_is_far ? LANES : 1;
+    from += out * a.out_step + in * a.in_step;
+    if (whole && near_step == 1 && ins == LANES) {  // of one tap: each line is used once
+        if (out_is_far) return transpose_block(from, far_step, to, LANES);
+        for (int f = 0; f < LANES; f++) Vec::load(from + f * far_step).store(to + f * LANES);
+        return;
+    }
     const int64_t line = (a.small ? a.small : nears) * near_step;
     float *lines = thread_scratch();
-    from += out * a.out_step + in * a.in_step;
     for (int64_t f = 0; f < fars; f++) memcpy(lines + f * line, from + f * far_step, line * sizeof(float));
-    if (outs < LANES || ins < a.in_lanes || a.small) memset(to, 0, taps * a.in_lanes * LANES * sizeof(float));
-    for (int64_t t = 0; t < taps; t++, to += a.in_lanes * LANES) {
-        const int64_t d = t / (a.rows * a.columns), r = t / a.columns % a.rows, s = t % a.columns;
-        const float *tap = lines + a.depth_first + d * a.depth_step + a.row_first + r * a.row_step + a.column_first +
-                           s * a.column_step;
-        if (a.small) {
-            for (int64_t f = 0; f < fars; f++)
-                for (int64_t n = 0; n < a.small; n++)
-                    to[f * far_lane + (f / a.small * a.small + n) * near_lane] = tap[f * line + n * near_step];
-        } else if (out_is_far && fars == LANES) {
-            for (int64_t n = 0; n < nears; n++)
-                for (int f = 0; f < LANES; f++) to[n * LANES + f] = tap[f * line + n * near_step];
-        } else if (nears == LANES) {
-            for (int64_t f = 0; f < fars; f++)
-                for (int n = 0; n < LANES; n++) to[f * far_lane + n * near_lane] = tap[f * line + n * near_step];
-        } else {
-            for (int64_t f = 0; f < fars; f++)
-                for (int64_t n = 0; n < nears; n++) to[f * far_lane + n * near_lane] = tap[f * line + n * near_step];
+    if (!whole || ins < a.in_lanes) memset(to, 0, taps.count * a.in_lanes * LANES * sizeof(float));
+    if (whole && out_is_far) return pack_turned(taps, lines, line, near_step, ins, a.in_lanes, to);
+    if (whole) return pack_turned(taps, lines, near_step, line, ins, a.in_lanes, to);
+    const int64_t far_lane = out_is_far ? 1 : LANES, near_lane = out_is_far ? LANES : 1;
+    for (int64_t t = 0; t < taps.count; t++, to += a.in_lanes * LANES)
+        for (int64_t f = 0; f < fars; f++) {
+            const int64_t first = a.small ? f / a.small * a.small : 0;
+            const float *tap = lines + f * line + taps.at[t];
+            for (int64_t n = 0; n < (a.small ? a.small : nears); n++)
+                to[f * far_lane + (first + n) * near_lane] = tap[n * near_step];
         }
-    }
 }
 
 void convolution_pack(const PackArgs &a) {
     const int64_t out_blocks = (a.outs + LANES - 1) / LANES, in_blocks = (a.ins + a.in_lanes - 1) / a.in_lanes;
-    const int64_t size = a.depths * a.rows * a.columns * a.in_lanes * LANES;
+    const TapOffsets taps(a);
+    const int64_t size = taps.count * a.in_lanes * LANES;
     parallel(a.groups * out_blocks, [&](int64_t task) {
         const float *from = a.weight + task / out_blocks * a.group_step;
         for (int64_t block = 0; block < in_blocks; block++)
-            pack_block(a, from, task % out_blocks * LANES, block * a.in_lanes,
+            pack_block(a, taps, from, task % out_blocks * LANES, block * a.in_lanes,
                        a.packed + (task * in_blocks + block) * size);
     });
 }

@@ -273,9 +273,7 @@ struct Task {
         const bool whole = a.outs - out >= LANES && a.ins - in >= LANES;
         if (cut.tile == LANES * LANES && !a.small && whole) {  // of one tap: its rows are columns of the weight
             float *to = a.out + group * a.group_step + out * a.out_step + in * a.in_step;
-            for (int i = 0; i < LANES; i += NATIVE)
-                for (int o = 0; o < LANES; o += NATIVE)
-                    transpose(tile + i * LANES + o, LANES, to + o * a.out_step + i, a.out_step);
+            transpose_block(tile, LANES, to, a.out_step);
             return;
         }
         each(tile, out, in, [&](int64_t at, float &value) { a.out[at] = value; });

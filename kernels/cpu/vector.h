@@ -118,3 +118,9 @@ static INLINE void transpose(const float *from, int64_t from_row, float *to, int
     }
     for (int i = 0; i < NATIVE; i++) *reinterpret_cast<Unaligned *>(to + i * to_row) = rows[i];
 }
+
+// The same for squares of LANES.
+static inline void transpose_block(const float *from, int64_t from_row, float *to, int64_t to_row) {
+    for (int i = 0; i < LANES; i += NATIVE)
+        for (int j = 0; j < LANES; j += NATIVE) transpose(from + i * from_row + j, from_row, to + j * to_row + i, to_row);
+}
