@@ -31,6 +31,8 @@ constexpr int TILE_ROWS = 3, PANEL_VECS = 1;
 constexpr int64_t PANEL = PANEL_VECS * LANES;
 constexpr int64_t ROW_DISTANCE = BLOCK_DEPTH + LANES;  // of a copied tile
 constexpr int64_t CROWDED = 512;         // rows this many floats apart, or a multiple, share two sets of a cache at most
+constexpr int64_t NEAR_FLOATS = 1 << 18;  // of a matrix that a second-level cache may hold
+constexpr int64_t SHALLOW = 64;          // terms of a tile that ends before what it would fetch were there
 constexpr int64_t FEW_TILES = 2;         // for which b is not laid out anew, if its rows are contiguous
 constexpr int64_t THREAD_TASKS = 4;      // at most for each thread of several
 constexpr int64_t TASK_FLOPS = 1 << 19;  // multiply-adds below which a task is not worth a thread
@@ -144,7 +146,10 @@ struct Tile {
     }
 };
 
-// What a tile fetches while it runs, so much each LANES terms.
+// A tile fetches something before each LANES terms, the last of which have the rest with them; a shallow one before all.
+int64_t steps_of(int64_t depth) { return depth <= SHALLOW ? 1 : depth / LANES; }
+
+// What it fetches then.
 struct Ahead {
     Fetch tile, panel;
     int64_t tile_share, panel_share;
@@ -165,13 +170,14 @@ template <int ROWS, int VECS> void run_tile(const Tile &given, Ahead &ahead) {
         for (int v = 0; v < VECS; v++) sums[r][v] = Vec::zero();
 #pragma GCC unroll 16
     for (int i = 0; i < POINTERS; i++) a[i] = t.a + i * POINTER_ROWS * t.a_row;
-    const int64_t share = divided_up(ROWS * LANES, larger(1, t.depth));  // rows of out to fetch each LANES terms
+    const bool shallow = t.depth <= SHALLOW;
+    const int64_t share = divided_up(ROWS, steps_of(t.depth));  // rows of out to fetch at each step
     for (int64_t k = 0, row = 0; k < t.depth;) {
         ahead.tile.some(ahead.tile_share);
         ahead.panel.some(ahead.panel_share);
         for (const int64_t end = smaller(row + share, ROWS); row < end; row++)
             for (int v = 0; v < VECS; v++) __builtin_prefetch(t.out + row * t.out_row + v * LANES, 1);
-        for (const int64_t end = smaller(k + LANES, t.depth); k < end; k++, b += t.b_row) {
+        for (const int64_t end = shallow || t.depth - k < 2 * LANES ? t.depth : k + LANES; k < end; k++, b += t.b_row) {
             Vec panel[VECS];
             for (int v = 0; v < VECS; v++) panel[v] = Vec::load(b + v * LANES);
 #pragma GCC unroll 16
@@ -240,16 +246,16 @@ public:
 
     // Multiply, and fetch the beginning of the block that follows, if one does.
     void run(float *packed, float *copied, const Block *next) const {
-        const int64_t steps = divided_up(depth, LANES), panels = divided_up(columns, PANEL);
+        const int64_t steps = steps_of(depth), panels = divided_up(columns, PANEL);
         for (int64_t t = 0; t < tiles.count; t++) {
-            Ahead ahead{t + 1 < tiles.count ? fetch_tile(t + 1) : Fetch(), {}, 0, 0};
-            ahead.tile_share = divided_up(ahead.tile.left(), larger(1, panels * steps));
+            Ahead ahead{t + 1 < tiles.count && depth > SHALLOW ? fetch_tile(t + 1) : Fetch(), {}, 0, 0};
+            ahead.tile_share = divided_up(ahead.tile.left(), panels * steps);
             if (copies_tiles(p)) copy_tile(a.from(tiles.start(t), 0), tiles.rows(t), depth, copied);
             for (int64_t j = 0; j < columns; j += PANEL) {
                 if (t == 0) lay_out(j, packed);
-                ahead.panel = t == 0 && j + PANEL < columns ? fetch_panel(j + PANEL)
-                              : next && t + 1 == tiles.count && j + PANEL >= columns ? next->fetch_panel(0) : Fetch();
-                ahead.panel_share = divided_up(ahead.panel.left(), larger(1, steps));
+                ahead.panel = t == 0 ? next_panel(j + PANEL) : Fetch();
+                if (next && t + 1 == tiles.count && j + PANEL >= columns) ahead.panel = next->next_panel(0);
+                ahead.panel_share = divided_up(ahead.panel.left(), steps);
                 run_panel(tile(t, j, packed, copied), tiles.rows(t), smaller(PANEL, columns - j), ahead);
             }
         }
@@ -262,11 +268,15 @@ private:
     const Tiles tiles;
     const int64_t lying;  // columns whose panels are read where they lie
 
-    Fetch fetch_panel(int64_t j) const { return {b.from(0, j), depth, smaller(PANEL, columns - j)}; }
     // Of a transposed tile the last row: where it lies, the others do, but for those that the tile before has fetched.
     Fetch fetch_tile(int64_t t) const {
         if (a.column != 1) return {a.from(tiles.start(t + 1) - 1, 0), 1, depth};
         return {a.from(tiles.start(t), 0), tiles.rows(t), depth};
+    }
+    // Where it is read in place, it is fetched from afar alone.
+    Fetch next_panel(int64_t j) const {
+        const bool near = j < lying && p.depth * p.columns <= NEAR_FLOATS;
+        return near || depth <= SHALLOW || j >= columns ? Fetch() : Fetch(b.from(0, j), depth, smaller(PANEL, columns - j));
     }
     void lay_out(int64_t j, float *packed) const {
         if (j >= lying)

@@ -12,8 +12,8 @@ struct Matrix {
 };
 
 // out (rows, columns) = a (rows, depth) b (depth, columns), whose rows are `out_row` elements apart; with `bias`, a value
-// for each column is added, with `add` what out held before (not both). The sums over depth begin anew every
-// BLOCK_DEPTH terms and are added in order, so an element's bits depend on its own row, column and depth alone.
+// for each column is added, with `add` what out held before (not both). The sums over depth begin anew with each
+// of its blocks and are added in order, so an element's bits depend on its own row, column and depth alone.
 struct Product {
     int64_t rows, columns, depth;
     Matrix a, b;

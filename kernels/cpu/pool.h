@@ -21,7 +21,7 @@ int pool_threads();
 constexpr int64_t SCRATCH_FLOATS = 192 << 10;
 float *thread_scratch();
 
-// Stack of the pool's threads. A product of matrices takes 384 KiB of it; the rest is for what debuggers and sanitizers
+// Stack of the pool's threads. A product of matrices takes 272 KiB of it; the rest is for what debuggers and sanitizers
 // add. A thread sanitizer keeps what it knows of a thread there, which is most of a MiB.
 #if defined(__SANITIZE_THREAD__)
 constexpr int64_t STACK_BYTES = 4 << 20;
