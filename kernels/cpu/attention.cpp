@@ -1,7 +1,8 @@
 // Scaled dot product attention and its gradient, some rows of queries of one head at a time.
 //
 // Contract: the query's gradient may lie on the output's gradient, the queries or the output; nothing else on anything.
-// The scores of a tile, and their slopes, lie in the thread's scratch: 2 * TILE_ROWS * keys floats at most fit there.
+// The scores of a tile, and their slopes, lie in the thread's scratch: 2 * TILE_ROWS * keys floats at most fit there; and,
+// as far as there is room, the rows of a head.
 // Keys that no query of a tile may see, by their places or by an image's length, are not multiplied; a mask hides others.
 // A length that is no number of keys hides them all, and is noted. An element's bits depend on its image and head alone.
 // Forward: 2 (depth + width) FLOPs for each pair of a query and a key, backward 2 (3 depth + 2 width).
@@ -40,6 +41,8 @@ struct Hidden {
 };
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+// Where the last vector with any of so many keys ends.
+int64_t end_of(int64_t keys) { return (keys + LANES - 1) / LANES * LANES; }
 
 // A tile's rows of one image and head; the last row sees the first `keys` keys. Rows of scores are `stride` apart.
 struct Tile {
@@ -50,7 +53,7 @@ struct Tile {
     Tile(const Sizes &sizes, const Hidden &hides, int64_t image_head, int64_t tile, int64_t tile_rows)
         : s(sizes), hidden(hides), image(image_head / sizes.heads), head(image_head % sizes.heads),
           first(tile * tile_rows), rows(smaller(tile_rows, sizes.queries - first)), length(hides.length(image, sizes.keys)),
-          keys(sizes.causal ? smaller(first + rows, length) : length), stride((keys + LANES - 1) / LANES * LANES) {}
+          keys(sizes.causal ? smaller(first + rows, length) : length), stride(end_of(keys)) {}
 
     int64_t seen(int64_t row) const { return s.causal ? smaller(first + row + 1, length) : length; }
     // A row's mask, or null
@@ -69,9 +72,58 @@ struct Tile {
     Matrix key_rows(const float *data, int64_t features) const { return matrix(data, 0, s.keys, features); }
 };
 
+void fill(float *row, int64_t first, int64_t end, float value) {
+    each_vector(end - first, [&](auto access, int64_t j) { access.store(row + first + j, Vec::of(value)); });
+}
+
+void copy(const float *from, int64_t count, float *to) {
+    each_vector(count, [&](auto access, int64_t j) { access.store(to + j, access.load(from + j)); });
+}
+
+// Rows of one image and head that are written, `row` elements apart.
+struct Rows {
+    float *data;
+    int64_t row;
+};
+
+// What is left of the scratch behind the scores of a tile. The rows of one of several heads lie apart in a tensor, share
+// few cache sets, and no hardware foresees them: where there is room, they are gathered for all that read or add to them.
+class Room {
+public:
+    Room(float *first, float *scratch) : free(first), end(scratch + SCRATCH_FLOATS) {}
+
+    Matrix gathered(const Matrix &m, int64_t rows, int64_t columns) {
+        float *to = taken(m.row, rows, columns);
+        if (!to) return m;
+        for (int64_t i = 0; i < rows; i++) copy(m.data + i * m.row, columns, to + i * columns);
+        return {to, columns, 1};
+    }
+    // Zeros that will be added to and then scattered.
+    Rows zeros(const Rows &out, int64_t rows, int64_t columns) {
+        float *to = taken(out.row, rows, columns);
+        const Rows found = to ? Rows{to, columns} : out;
+        for (int64_t i = 0; i < rows; i++) fill(found.data + i * found.row, 0, columns, 0.0f);
+        return found;
+    }
+
+private:
+    float *free, *const end;
+
+    float *taken(int64_t row, int64_t rows, int64_t columns) {
+        if (row == columns || rows * columns > end - free) return nullptr;
+        free += rows * columns;
+        return free - rows * columns;
+    }
+};
+
+void scatter(const Rows &from, const Rows &to, int64_t rows, int64_t columns) {
+    if (from.data == to.data) return;
+    for (int64_t i = 0; i < rows; i++) copy(from.data + i * from.row, columns, to.data + i * to.row);
+}
+
 // The most rows of a tile of which `arrays` of scores fit into the scratch.
 int64_t tile_rows(const Sizes &s, int64_t arrays) {
-    return smaller(TILE_ROWS, SCRATCH_FLOATS / (arrays * ((s.keys + LANES - 1) / LANES * LANES)));
+    return smaller(TILE_ROWS, SCRATCH_FLOATS / (arrays * end_of(s.keys)));
 }
 
 // out (rows of the tile, keys) = left rightᵀ
@@ -79,24 +131,8 @@ void multiply_pairs(const Tile &t, const Matrix &left, const Matrix &right, int6
     multiply_alone({t.rows, t.keys, depth, left, right.transposed(), out, t.stride, nullptr, false});
 }
 
-// All lanes joined by `join`, halves first.
-template <class Join> INLINE float joined(const Vec &v, const Join &join) {
-    float held[LANES];
-    v.store(held);
-#pragma GCC unroll 4
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) held[i] = join(held[i], held[i + half]);
-    return held[0];
-}
 float largest_of(const Vec &v) {
-    return joined(v, [](float a, float b) { return b <= a ? a : b; });
-}
-float sum_of(const Vec &v) {
-    return joined(v, [](float a, float b) { return a + b; });
-}
-
-void fill(float *row, int64_t first, int64_t end, float value) {
-    for (int64_t j = first; j < end; j++) row[j] = value;
+    return joined(v, [](Native a, Native b) { return b <= a ? a : b; });
 }
 
 Vec where_seen(const Vec &mask, const Vec &score) {
@@ -108,7 +144,7 @@ template <class Body> INLINE void each_seen(int64_t seen, const Body &body) {
     for (int64_t j = 0; j < seen; j += LANES) body(j);
 }
 
-// A row's scores times the scale; -infinity where the query may not see the key.
+// A row's scores times the scale, in all vectors with keys that it sees; -infinity where the query may not see the key.
 void scale_row(const Tile &t, int64_t row, float *scores) {
     const int64_t seen = t.seen(row);
     const float *mask = t.mask(row);
@@ -117,7 +153,7 @@ void scale_row(const Tile &t, int64_t row, float *scores) {
         const Vec scaled = access.load(scores + j) * scale;
         access.store(scores + j, mask ? where_seen(access.load(mask + j), scaled) : scaled);
     });
-    fill(scores, seen, t.stride, -__builtin_inff());
+    fill(scores, seen, end_of(seen), -__builtin_inff());
 }
 
 // -- forward ---------------------------------------------------------------------------------------------------------
@@ -128,7 +164,8 @@ struct ForwardArgs {
     Sizes s;
 };
 
-// A row's scores become the exponentials of what they are less than the largest, which is returned; `sum` is theirs.
+// A row's scores become the exponentials of what they are less than the largest, zero where the query sees no key; the
+// largest is returned, and `sum` is theirs.
 float exponentials(const Tile &t, int64_t row, float *scores, float &sum) {
     const int64_t seen = t.seen(row);
     scale_row(t, row, scores);
@@ -154,17 +191,22 @@ void scaled_dot_product_attention_forward(const ForwardArgs &a) {
     const int64_t most = tile_rows(s, 1), tiles = (s.queries + most - 1) / most;
     parallel(s.batch * s.heads * tiles, [&](int64_t task) {
         const Tile t(s, a.hidden, task / tiles, task % tiles, most);
-        float *scores = thread_scratch(), sums[TILE_ROWS], *lse = a.lse + (task / tiles) * s.queries + t.first;
-        multiply_pairs(t, t.query_rows(a.query, s.depth), t.key_rows(a.key, s.depth), s.depth, scores);
+        float *scores = thread_scratch(), sums[TILE_ROWS], tops[TILE_ROWS];
+        Room room(scores + most * t.stride, scores);
+        const Matrix key = room.gathered(t.key_rows(a.key, s.depth), t.keys, s.depth);
+        multiply_pairs(t, t.query_rows(a.query, s.depth), key, s.depth, scores);
         for (int64_t i = 0; i < t.rows; i++) {
-            const float top = exponentials(t, i, scores + i * t.stride, sums[i]);
+            tops[i] = exponentials(t, i, scores + i * t.stride, sums[i]);
             sums[i] = sums[i] < 1.0f ? 1.0f : sums[i];  // only that of a row that sees nothing is less
-            lse[i] = top + __builtin_logf(sums[i]);
         }
+        each_vector(t.rows, [&](auto access, int64_t i) {
+            const Vec logs = each(access.load(sums + i), [](Native x) { return log(x); });
+            access.store(a.lse + (task / tiles) * s.queries + t.first + i, access.load(tops + i) + logs);
+        });
         float *out = a.out + t.place(t.first, s.queries, s.width);
         const int64_t row = s.heads * s.width;
-        multiply_alone({t.rows, s.width, t.keys, {scores, t.stride, 1}, t.key_rows(a.value, s.width), out, row, nullptr,
-                        false});
+        const Matrix value = room.gathered(t.key_rows(a.value, s.width), t.keys, s.width);
+        multiply_alone({t.rows, s.width, t.keys, {scores, t.stride, 1}, value, out, row, nullptr, false});
         for (int64_t i = 0; i < t.rows; i++) {
             const Vec share = Vec::of(1.0f / sums[i]);
             each_vector(s.width, [&](auto access, int64_t j) {
@@ -188,7 +230,7 @@ void slope_of_row(const Tile &t, int64_t row, float lse, float mean, float *scor
     const Vec scale = Vec::of(t.s.scale);
     const int64_t seen = t.seen(row);
     scale_row(t, row, scores);
-    fill(slopes, seen, t.stride, 0.0f);
+    fill(slopes, seen, end_of(seen), 0.0f);
     each_seen(seen, [&](int64_t j) {
         const Vec shifted = Vec::load(scores + j) - Vec::of(lse);
         const Vec chance = each(shifted, [](Native x) { return exp(x); });
@@ -205,15 +247,9 @@ float dot_of(const float *a, const float *b, int64_t count) {
     return sum_of(sums);
 }
 
-// Rows of keys of one image and head += leftᵀ right, where right are rows of queries.
-void add_to_keys(const Tile &t, const float *left, const Matrix &right, int64_t features, float *out) {
-    multiply_alone({t.keys, features, t.rows, {left, 1, t.stride}, right, out + t.place(0, t.s.keys, features),
-                    t.s.heads * features, nullptr, true});
-}
-
-void zero_keys(const Tile &t, int64_t features, float *out) {
-    for (int64_t i = 0; i < t.s.keys; i++)
-        for (int64_t j = 0; j < features; j++) out[t.place(i, t.s.keys, features) + j] = 0.0f;
+// out, rows of keys, += leftᵀ right, where right are rows of queries.
+void add_to_keys(const Tile &t, const float *left, const Matrix &right, int64_t features, const Rows &out) {
+    multiply_alone({t.keys, features, t.rows, {left, 1, t.stride}, right, out.data, out.row, nullptr, true});
 }
 
 void scaled_dot_product_attention_backward(const BackwardArgs &a) {
@@ -221,25 +257,38 @@ void scaled_dot_product_attention_backward(const BackwardArgs &a) {
     a.hidden.check(s.batch, s.keys);
     const int64_t most = tile_rows(s, 2), tiles = (s.queries + most - 1) / most;
     parallel(s.batch * s.heads, [&](int64_t task) {
-        float *scores = thread_scratch(), *slopes = scores + SCRATCH_FLOATS / 2;
-        zero_keys(Tile(s, a.hidden, task, 0, most), s.depth, a.key_grad);
-        zero_keys(Tile(s, a.hidden, task, 0, most), s.width, a.value_grad);
+        const Tile whole(s, a.hidden, task, 0, s.queries);
+        float *scores = thread_scratch(), *slopes = scores + most * end_of(s.keys), means[TILE_ROWS];
+        Room room(slopes + most * end_of(s.keys), scores);
+        const auto queries = [&](const float *data, int64_t features) {
+            return room.gathered(whole.query_rows(data, features), s.queries, features);
+        };
+        const auto keys = [&](const float *data, int64_t features) {
+            return room.gathered(whole.key_rows(data, features), s.keys, features);
+        };
+        const Matrix key = keys(a.key, s.depth), value = keys(a.value, s.width);
+        const Rows key_out{a.key_grad + whole.place(0, s.keys, s.depth), s.heads * s.depth};
+        const Rows value_out{a.value_grad + whole.place(0, s.keys, s.width), s.heads * s.width};
+        const Rows key_grad = room.zeros(key_out, s.keys, s.depth), value_grad = room.zeros(value_out, s.keys, s.width);
+        const Matrix all_queries = queries(a.query, s.depth), all_grads = queries(a.grad, s.width);
         for (int64_t tile = 0; tile < tiles; tile++) {
             const Tile t(s, a.hidden, task, tile, most);
-            const Matrix query = t.query_rows(a.query, s.depth), key = t.key_rows(a.key, s.depth);
-            const Matrix grad = t.query_rows(a.grad, s.width), out = t.query_rows(a.out, s.width);
+            const Matrix query = all_queries.from(t.first, 0), grad = all_grads.from(t.first, 0);
+            const Matrix out = t.query_rows(a.out, s.width);
+            for (int64_t i = 0; i < t.rows; i++) means[i] = dot_of(grad.from(i, 0).data, out.from(i, 0).data, s.width);
             multiply_pairs(t, query, key, s.depth, scores);
-            multiply_pairs(t, grad, t.key_rows(a.value, s.width), s.width, slopes);
+            multiply_pairs(t, grad, value, s.width, slopes);
             for (int64_t i = 0; i < t.rows; i++)
-                slope_of_row(t, i, a.lse[task * s.queries + t.first + i],
-                             dot_of(grad.from(i, 0).data, out.from(i, 0).data, s.width), scores + i * t.stride,
+                slope_of_row(t, i, a.lse[task * s.queries + t.first + i], means[i], scores + i * t.stride,
                              slopes + i * t.stride);
-            add_to_keys(t, scores, grad, s.width, a.value_grad);
-            add_to_keys(t, slopes, query, s.depth, a.key_grad);
+            add_to_keys(t, scores, grad, s.width, value_grad);
+            add_to_keys(t, slopes, query, s.depth, key_grad);
             // last: it may lie on any of the rows that were read
             multiply_alone({t.rows, s.depth, t.keys, {slopes, t.stride, 1}, key,
                             a.query_grad + t.place(t.first, s.queries, s.depth), s.heads * s.depth, nullptr, false});
         }
+        scatter(key_grad, key_out, s.keys, s.depth);
+        scatter(value_grad, value_out, s.keys, s.width);
     });
 }
 

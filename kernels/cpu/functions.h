@@ -75,13 +75,22 @@ static INLINE NativeInt exponent(Native shifted) { return difference(bits_of(shi
 // 2^n for n in [-126, 127]
 static INLINE Native power_of_two(NativeInt n) { return from_bits(shifted_left(n + 127, 23)); }
 
+// x 2^n for n in [-151, 129], where `shifted` has n in its last bits
+static INLINE Native scaled(Native x, Native shifted) {
+#if defined(__AVX512F__)
+    return __builtin_ia32_scalefps512_mask(x, shifted - ROUNDER, x, -1, 4);
+#else
+    // in two factors, so that neither leaves the range of normal numbers
+    const NativeInt whole = exponent(shifted), half = whole >> 1;
+    return x * power_of_two(half) * power_of_two(whole - half);
+#endif
+}
+
 static INLINE Native exp(Native x) {
     x = x > 89.0f ? Native{} + 89.0f : x;  // NaN passes
     x = x < -104.0f ? Native{} - 104.0f : x;
     const Reduced found = reduced(x);
-    // 2^n in two factors, so that neither leaves the range of normal numbers
-    const NativeInt whole = exponent(found.shifted), half = whole >> 1;
-    return (found.rest + 1.0f) * power_of_two(half) * power_of_two(whole - half);
+    return scaled(found.rest + 1.0f, found.shifted);
 }
 
 static INLINE Native expm1(Native x) {

@@ -85,3 +85,23 @@ static INLINE double total(const Vec &v) {
         for (int j = 0; j < 4; j++) sums[j] += held[i + j];
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
+
+// The lanes from FIRST on, and behind them those before it.
+template <int FIRST, int... I> static INLINE Native turned(const Native &a, Indices<I...>) {
+    return SHUFFLE(a, a, ((I + FIRST) % NATIVE)...);
+}
+template <int HALF, class Join> static INLINE Native folded(const Native &a, const Join &join) {
+    if constexpr (HALF == 0)
+        return a;
+    else
+        return folded<HALF / 2>(join(a, turned<HALF>(a, typename Count<NATIVE>::type())), join);
+}
+// All lanes joined by join(first, second), always the second half to the first.
+template <class Join> static INLINE float joined(Vec v, const Join &join) {
+    for (int half = PARTS / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) v.part[i] = join(v.part[i], v.part[i + half]);
+    return folded<NATIVE / 2>(v.part[0], join)[0];
+}
+static INLINE float sum_of(const Vec &v) {
+    return joined(v, [](Native a, Native b) { return a + b; });
+}

@@ -4,8 +4,8 @@
 // batch * rows * columns * depth; with few rows the second matrix is read once, and that is the time.
 #include "gemm.h"
 #include "kernel.h"
+#include "lanes.h"
 #include "pool.h"
-#include "vector.h"
 
 namespace {
 
@@ -33,14 +33,6 @@ void product(const ProductArgs &p) {
 // -- few rows --------------------------------------------------------------------------------------------------------
 constexpr int64_t TASK_FLOATS = 1 << 16;  // of b
 constexpr int COLUMNS = 4;
-
-float sum_of(const Vec &v) {
-    alignas(64) float lanes[LANES];
-    v.store(lanes);
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
-    return lanes[0];
-}
 
 // WIDTH columns from `column` on of ROWS rows, each a product of two vectors that lie in one piece.
 template <int ROWS, int WIDTH> void few_columns(const ProductArgs &p, int64_t column) {
