@@ -163,7 +163,7 @@ static INLINE Native normal_cdf(Native x) {
                                   -8.508869900319127e-06f};
     const Native z = abs(x) * 0.707106781f;
     const Native t = 2.0f / (z + 2.0f);
-    const Native tail = polynomial(2.0f * t - 1.0f, C) * t * exp(-(z * z)) * 0.5f;
+    const Native tail = polynomial(2.0f * t - 1.0f, C) * t * exp(x * x * -0.5f) * 0.5f;
     return x > 0.0f ? 1.0f - tail : tail;
 }
 

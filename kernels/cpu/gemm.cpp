@@ -39,7 +39,7 @@ constexpr int64_t TASK_FLOPS = 1 << 19;  // multiply-adds below which a task is 
 constexpr int64_t STRAGGLING = 4;        // a thread is expected to be late by this part of a task
 // Rows whose products take as long as laying out b, by how b lies, or as reading it for a few; and columns for which they
 // take as long as copying a; measured.
-constexpr int64_t LAYING_OUT_ROWS = 3, TRANSPOSING_ROWS = 8, READING_ROWS = 1, COPYING_COLUMNS = 9;
+constexpr int64_t LAYING_OUT_ROWS = 3, TRANSPOSING_ROWS = 8, READING_ROWS = 2, COPYING_COLUMNS = 9;
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -152,7 +152,7 @@ int64_t steps_of(int64_t depth) { return depth <= SHALLOW ? 1 : depth / LANES; }
 // What it fetches then.
 struct Ahead {
     Fetch tile, panel;
-    int64_t tile_share, panel_share;
+    int64_t tile_share, panel_share, out_share;  // the last in rows
 };
 
 constexpr int POINTER_ROWS = 3;  // of a are addressed from one pointer: it, and one and two distances behind it
@@ -171,11 +171,10 @@ template <int ROWS, int VECS> void run_tile(const Tile &given, Ahead &ahead) {
 #pragma GCC unroll 16
     for (int i = 0; i < POINTERS; i++) a[i] = t.a + i * POINTER_ROWS * t.a_row;
     const bool shallow = t.depth <= SHALLOW;
-    const int64_t share = divided_up(ROWS, steps_of(t.depth));  // rows of out to fetch at each step
     for (int64_t k = 0, row = 0; k < t.depth;) {
         ahead.tile.some(ahead.tile_share);
         ahead.panel.some(ahead.panel_share);
-        for (const int64_t end = smaller(row + share, ROWS); row < end; row++)
+        for (const int64_t end = smaller(row + ahead.out_share, ROWS); row < end; row++)
             for (int v = 0; v < VECS; v++) __builtin_prefetch(t.out + row * t.out_row + v * LANES, 1);
         for (const int64_t end = shallow || t.depth - k < 2 * LANES ? t.depth : k + LANES; k < end; k++, b += t.b_row) {
             Vec panel[VECS];
@@ -248,8 +247,9 @@ public:
     void run(float *packed, float *copied, const Block *next) const {
         const int64_t steps = steps_of(depth), panels = divided_up(columns, PANEL);
         for (int64_t t = 0; t < tiles.count; t++) {
-            Ahead ahead{t + 1 < tiles.count && depth > SHALLOW ? fetch_tile(t + 1) : Fetch(), {}, 0, 0};
+            Ahead ahead{t + 1 < tiles.count && depth > SHALLOW ? fetch_tile(t + 1) : Fetch(), {}, 0, 0, 0};
             ahead.tile_share = divided_up(ahead.tile.left(), panels * steps);
+            if (depth > SHALLOW || p.rows * p.columns > NEAR_FLOATS) ahead.out_share = divided_up(tiles.rows(t), steps);
             if (copies_tiles(p)) copy_tile(a.from(tiles.start(t), 0), tiles.rows(t), depth, copied);
             for (int64_t j = 0; j < columns; j += PANEL) {
                 if (t == 0) lay_out(j, packed);

@@ -13,8 +13,8 @@ constexpr int64_t TASK_ELEMENTS = 1 << 10;
 
 // Call body(access, i, j) for each vector of a row: i is its place in a state, j that of the first gate in the gates.
 template <class Body> void each_row(int64_t rows, int64_t size, const Body &body) {
-    const int64_t together = TASK_ELEMENTS / (size > 0 ? size : 1) + 1;
-    parallel((rows + together - 1) / together, [&](int64_t task) {
+    const int64_t tasks = rows * size / TASK_ELEMENTS + 1, together = (rows + tasks - 1) / tasks;
+    parallel(tasks, [&](int64_t task) {
         const int64_t end = task * together + together < rows ? task * together + together : rows;
         for (int64_t row = task * together; row < end; row++)
             each_vector(size, [&](auto access, int64_t j) { body(access, row * size + j, row * 4 * size + j); });

@@ -79,23 +79,37 @@ struct SumRowsArgs {
     int64_t rows, columns, chunk;
 };
 
-constexpr int64_t SUM_COLUMNS = 64;
+constexpr int SUM_VECS = 8;            // of columns that are summed together
+constexpr int64_t SUM_ROWS_AHEAD = 8;  // to fetch: rows lie too far apart for the hardware to foresee
+
+// Some vectors of columns, from column `first` on.
+template <int VECS, class Access> void sum_columns(const SumRowsArgs &a, const Access &access, int64_t first) {
+    Vec total[VECS];
+    for (int v = 0; v < VECS; v++)
+        total[v] = a.running ? access.load(a.running + first + v * LANES) : Vec::zero();
+    for (int64_t start = 0; start < a.rows; start += a.chunk) {
+        const int64_t end = start + a.chunk < a.rows ? start + a.chunk : a.rows;
+        Vec sums[VECS] = {};
+        for (int64_t i = start; i < end; i++)
+            for (int v = 0; v < VECS; v++) {
+                const float *at = a.data + i * a.columns + first + v * LANES;
+                __builtin_prefetch(at + SUM_ROWS_AHEAD * a.columns);
+                sums[v] += access.load(at);
+            }
+        for (int v = 0; v < VECS; v++) total[v] += sums[v];
+    }
+    for (int v = 0; v < VECS; v++) access.store(a.out + first + v * LANES, total[v]);
+}
 
 // out[j] = running[j] + the sum over rows of data[i * columns + j]: of each `chunk` rows alone, and these in order
 void sum_rows(const SumRowsArgs &a) {
-    parallel((a.columns + SUM_COLUMNS - 1) / SUM_COLUMNS, [&](int64_t task) {
-        const int64_t first = task * SUM_COLUMNS;
-        const int64_t width = a.columns - first < SUM_COLUMNS ? a.columns - first : SUM_COLUMNS;
-        float total[SUM_COLUMNS] = {};
-        for (int64_t j = 0; a.running && j < width; j++) total[j] = a.running[first + j];
-        for (int64_t start = 0; start < a.rows; start += a.chunk) {
-            const int64_t end = start + a.chunk < a.rows ? start + a.chunk : a.rows;
-            float sums[SUM_COLUMNS] = {};
-            for (int64_t i = start; i < end; i++)
-                for (int64_t j = 0; j < width; j++) sums[j] += a.data[i * a.columns + first + j];
-            for (int64_t j = 0; j < width; j++) total[j] += sums[j];
-        }
-        for (int64_t j = 0; j < width; j++) a.out[first + j] = total[j];
+    constexpr int64_t together = SUM_VECS * LANES;
+    parallel((a.columns + together - 1) / together, [&](int64_t task) {
+        const int64_t first = task * together;
+        if (a.columns - first >= together)
+            sum_columns<SUM_VECS>(a, Whole{}, first);
+        else
+            each_vector(a.columns - first, [&](auto access, int64_t j) { sum_columns<1>(a, access, first + j); });
     });
 }
 
