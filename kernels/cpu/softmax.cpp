@@ -50,12 +50,14 @@ template <class Row, class Columns> void each_row(const View &v, const Row &row,
 float largest(const float *x, int64_t count) {
     float found = x[0];
     if (count >= LANES) {
-        Vec most = Vec::load(x);
-        for (int64_t i = LANES; i + LANES <= count; i += LANES) most = larger(most, Vec::load(x + i));
-        most = larger(most, Vec::load(x + count - LANES));
-        float held[LANES];
-        most.store(held);
-        for (float each : held) found = larger(found, each);
+        // in turns, so that none waits for the one before
+        Vec most[] = {Vec::load(x), Vec::load(x), Vec::load(x), Vec::load(x)};
+        int64_t i = LANES;
+        for (; i + 4 * LANES <= count; i += 4 * LANES)
+            for (int turn = 0; turn < 4; turn++) most[turn] = larger(most[turn], Vec::load(x + i + turn * LANES));
+        for (; i + LANES <= count; i += LANES) most[0] = larger(most[0], Vec::load(x + i));
+        most[0] = larger(most[0], Vec::load(x + count - LANES));
+        found = joined(larger(larger(most[0], most[1]), larger(most[2], most[3])), maximum);
     } else {
         for (int64_t i = 1; i < count; i++) found = larger(found, x[i]);
     }
