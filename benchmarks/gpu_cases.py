@@ -132,7 +132,7 @@ def _versions() -> dict[str, Any]:
             found[module] = "not installed"
     for tool, *options in TOOLS:
         if shutil.which(tool):
-            said = subprocess.run([tool, *options], capture_output=True, text=True, timeout=10).stdout.strip()
+            said = subprocess.run([tool, *options], capture_output=True, text=True, timeout=60).stdout.strip()
             found[tool] = said.splitlines()[-1] if said else "says nothing"
     return found
 

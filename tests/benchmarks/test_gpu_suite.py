@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from math import prod
 
 import pytest
@@ -24,12 +25,12 @@ def cases(options):
     def wrong():
         raise AssertionError("one is not two")
     def late():
-        time.sleep(60)
+        time.sleep(600)
     return [Case("right", lambda: {"answer": 42}), Case("absent", absent), Case("wrong", wrong),
             Case("crash", lambda: os._exit(7)), Case("after", lambda: {"answer": 43}), Case("late", late),
             Case("never", lambda: {})]
 
-gpu_suite.SECTIONS = (gpu_suite.Section("harm", SECONDS, cases, FRESH),)
+gpu_suite.SECTIONS = (gpu_suite.Section("harm", 600, cases, FRESH),)
 sys.exit(gpu_suite.main())
 """
 
@@ -54,17 +55,32 @@ def test_a_quick_run_reaches_its_end_and_all_that_can_be_here_is_right(tmp_path)
     assert "## wrappers" in text and "mma bf16: ok" in text and "planned_bytes" in text
 
 
+def run_until_late(command, folder):
+    """(exit status, what it said) of a process of HARM, which is ended as late as soon as its late case has begun."""
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            time.sleep(0.05)
+            results = folder / "harm.jsonl"
+            if results.is_file() and '"late", "status": "begun"' in results.read_text():
+                process.kill()
+                return None, ""
+        return process.returncode, ""
+
+
 def harmed(tmp_path, monkeypatch, fresh: bool):
     """The statuses of the cases of HARM, whose processes are started as those of a section are."""
     script = tmp_path / "harm.py"
-    script.write_text(HARM.replace("SECONDS", "12").replace("FRESH", str(fresh)))
-    run = gpu_suite._run
-    monkeypatch.setattr(gpu_suite, "_run", lambda command, seconds: run(
-        [command[0], str(script), *command[3:]], seconds))
+    script.write_text(HARM.replace("FRESH", str(fresh)))
+    monkeypatch.setattr(gpu_suite, "_run", lambda command, seconds: run_until_late(
+        [command[0], str(script), *command[3:]], tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    section = Section("harm", 12, lambda options: [], fresh)
+    section = Section("harm", 600, lambda options: [], fresh)
     records = gpu_suite.run_section(section, Options(tmp_path, True, None), ["--out", str(tmp_path), "--quick"])
     return {record["case"]: record for record in records}
+
+
+def test_a_process_that_takes_too_long_is_ended():
+    assert gpu_suite._run([sys.executable, "-c", "import time; time.sleep(600)"], 1) == (None, "")
 
 
 @pytest.mark.parametrize("fresh", [False, True])
