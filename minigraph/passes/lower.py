@@ -10,6 +10,7 @@ from ..plan.plan import (
     IN_STREAM,
     OUT_STREAM,
     PERSISTENT_CLASSES,
+    STREAMS,
     Arena,
     BufferColumns,
     Figures,
@@ -19,6 +20,7 @@ from ..plan.plan import (
     Plan,
 )
 from .compilation import Compilation
+from .events import without_implied
 from .fingerprint import fingerprint
 
 PERSISTENT_ARENA, TRANSIENT_ARENA = 0, 1
@@ -55,6 +57,8 @@ class _Lowering:
         self._declare_persistent()
         for node in self.running:
             self._instruction(node)
+        if self.events:
+            self._thin_events()
         self._make_buffers()
         state, graph = self.state, self.graph
         assert state.transient_bytes is not None and state.naive_bytes is not None
@@ -195,6 +199,14 @@ class _Lowering:
             wait = self.code.add(Kind.WAIT, name=name, event=self.copied[inputs[1]])
             for entry in inputs:
                 self.last_read[entry] = max(self.last_read.get(entry, 0), wait)
+
+    def _thin_events(self) -> None:
+        """Keep the records and waits that are needed; everything noted of instructions follows."""
+        self.code, first, stands = without_implied(self.code, len(STREAMS))
+        self.starts = {node: first[t] for node, t in self.starts.items()}
+        self.written = {entry: stands[t] for entry, t in self.written.items()}
+        self.last_read = {entry: stands[t] for entry, t in self.last_read.items()}
+        self.scratch = [(stands[t], name, offset, nbytes) for t, name, offset, nbytes in self.scratch]
 
     def _event(self) -> int:
         self.events += 1

@@ -6,7 +6,7 @@ and `Instruction` are views made for reading and printing. The order of the inst
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, MutableSequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any
@@ -170,6 +170,10 @@ class InstructionColumns(_Columns):
                                                       unread, workspace, event, value), strict=True):
             column.append(item)
         return len(self.kind) - 1
+
+    def selected(self, rows: Sequence[int]) -> InstructionColumns:
+        """These rows alone."""
+        return InstructionColumns(*([column[i] for i in rows] for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
