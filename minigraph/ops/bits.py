@@ -122,8 +122,8 @@ class _PositiveBits(_Test):
 
 
 @dataclass(frozen=True)
-class WithinParams:
-    """Bounds."""
+class BoundsParams:
+    """Bounds, which both belong to what lies within."""
 
     a_min: float = param(REQUIRED, "float", "least value")
     a_max: float = param(REQUIRED, "float", "largest value")
@@ -134,9 +134,9 @@ class _WithinBits(_Test):
     """Whether a_min <= data <= a_max, which NaN is not."""
 
     name = "_within_bits"
-    Params = WithinParams
+    Params = BoundsParams
 
-    def test(self, p: WithinParams, data: np.ndarray) -> np.ndarray:
+    def test(self, p: BoundsParams, data: np.ndarray) -> np.ndarray:
         inside = np.greater_equal(data, data.dtype.type(p.a_min))
         return np.logical_and(inside, np.less_equal(data, data.dtype.type(p.a_max)), out=inside)
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..base import Algorithm, Builder, Entry, TensorType
-from .bits import slope_encoding
+from .bits import BoundsParams, slope_encoding
 from .elemwise import only
 from .gelu import normal_cdf
 from .op import Arrays, Encoding, Sample, Workspace
-from .params import REQUIRED, param
+from .params import param
 from .pointwise import Derivative, Unary, block_bytes, block_scratch, blocks
 from .registry import register
 from .unary import FromUfunc
@@ -96,27 +96,19 @@ class Rint(Blocked):
         np.subtract(out, fraction, out=out)
 
 
-@dataclass(frozen=True)
-class ClipParams:
-    """Parameters of clip."""
-
-    a_min: float = param(REQUIRED, "float", "least value")
-    a_max: float = param(REQUIRED, "float", "largest value")
-
-
 @register
 class Clip(Unary):
     """data held within [a_min, a_max]; the gradient passes inside and at the bounds."""
 
     name = "clip"
-    Params = ClipParams
+    Params = BoundsParams
     sample_params = ({"a_min": -0.4, "a_max": 0.5},)
 
-    def apply(self, p: ClipParams, data: np.ndarray, out: np.ndarray) -> None:
+    def apply(self, p: BoundsParams, data: np.ndarray, out: np.ndarray) -> None:
         np.maximum(data, data.dtype.type(p.a_min), out=out)
         np.minimum(out, data.dtype.type(p.a_max), out=out)
 
-    def backward(self, b: Builder, p: ClipParams, data: Entry, out: Entry, grad: Entry) -> Entry:
+    def backward(self, b: Builder, p: BoundsParams, data: Entry, out: Entry, grad: Entry) -> Entry:
         return only(b.node("_clip_backward", [grad, data], **vars(p)))
 
 
@@ -125,16 +117,16 @@ class ClipBackward(Derivative):
     """grad where a_min <= data <= a_max, 0 elsewhere."""
 
     name = "_clip_backward"
-    Params = ClipParams
+    Params = BoundsParams
     extra = 1
     sample_params = ({"a_min": 0.3, "a_max": 0.6},)
 
-    def derivative(self, p: ClipParams, saved: np.ndarray, out: np.ndarray, *extra: np.ndarray) -> None:
+    def derivative(self, p: BoundsParams, saved: np.ndarray, out: np.ndarray, *extra: np.ndarray) -> None:
         np.greater_equal(saved, saved.dtype.type(p.a_min), out=out)
         np.less_equal(saved, saved.dtype.type(p.a_max), out=extra[0])
         np.multiply(out, extra[0], out=out)
 
-    def encoding(self, p: ClipParams, ins: Sequence[TensorType]) -> Encoding | None:
+    def encoding(self, p: BoundsParams, ins: Sequence[TensorType]) -> Encoding | None:
         return slope_encoding("_within_bits", ins, 0.0, **vars(p))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ....base import TensorType
 from ....ops.bits import UINT8, bits_shape
 from ....ops.chain import ChainParams, Step, bits_of, slots_of, steps_of
-from ....ops.pointwise import CHAIN
+from ....ops.pointwise import CHAIN, MAX_INPUTS
 from .bits import ByBits
 from .call import (
     KernelAddress,
@@ -27,8 +27,8 @@ from .call import (
 from .elemwise import AddN, Elementwise, OfActivation
 from .layout import PLAIN, Layouts, alike
 
-MAX_INPUTS, MAX_CALLS, MAX_READS = 8, 24, 2
-"""As in chain.cpp."""
+MAX_CALLS, MAX_READS = 24, 2
+"""As in chain.cpp, like MAX_INPUTS."""
 _OUTPUT = MAX_INPUTS
 
 
