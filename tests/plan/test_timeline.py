@@ -96,7 +96,7 @@ def drawn(page: str, tmp_path: Path, *, at: tuple[float, float], fragment: str =
     path.write_text(page.replace("</body>", point), encoding="utf-8")
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile",
                "--window-size=1280,900", "--virtual-time-budget=5000", "--dump-dom", f"{path.as_uri()}{fragment}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

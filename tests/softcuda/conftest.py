@@ -92,7 +92,7 @@ def run_child(command: list[str], settings: dict[str, object]) -> subprocess.Com
     """Run ``command`` with SOFTCUDA_* set to ``settings`` and nothing else of that name."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SOFTCUDA_")}
     environment |= {f"SOFTCUDA_{name}": str(value) for name, value in settings.items()}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ except KeyboardInterrupt:
 def child(script: str, folder: Path, expect: int = 0) -> list[str]:
     """What a script prints after the prelude; the folder for swap files must be empty when it has ended."""
     result = subprocess.run([sys.executable, "-c", PRELUDE + script, str(folder)], cwd=ROOT, capture_output=True,
-                            text=True, timeout=120)
+                            text=True, timeout=500)
     assert result.returncode == expect, result.stderr
     assert list(folder.iterdir()) == []
     return result.stdout.split()

@@ -35,7 +35,7 @@ ENDINGS = {
 
 def end(script, **settings):
     return subprocess.run([sys.executable, "-c", script], env=environment(**settings), cwd=ROOT, capture_output=True,
-                          text=True, timeout=300)
+                          text=True, timeout=500)
 
 
 @pytest.mark.parametrize("schedule", ["threads", "lazy"])

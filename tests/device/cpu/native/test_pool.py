@@ -81,14 +81,14 @@ from tests.device.cpu.native.test_pool import adder, operands
 lhs, rhs, out = operands()
 run = adder(lhs, rhs, out, 200_000)
 signal.signal(signal.SIGALRM, signal.default_int_handler)
-signal.setitimer(signal.ITIMER_REAL, 0.2)
 try:
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
     run()
 except KeyboardInterrupt:
     raise SystemExit(7)
 """
     the_library()
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 7
+    assert subprocess.run([sys.executable, "-c", code], timeout=500).returncode == 7
 
 
 def test_stopping_ends_a_run_before_its_last_instruction() -> None:
@@ -114,4 +114,4 @@ with threads(4):
 raise SystemExit(7 if (few == 20_000).all() and (many == 20_000).all() else 1)
 """
     the_library()
-    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 7
+    assert subprocess.run([sys.executable, "-c", code], timeout=500).returncode == 7
