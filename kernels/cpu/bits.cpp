@@ -10,12 +10,8 @@ namespace {
 
 // The lanes of which all bits are set, as a number.
 INLINE uint32_t number_of(NativeInt lanes) {
-#if defined(__AVX512F__)
-    return __builtin_ia32_ptestmd512(lanes, lanes, 0xffff);
-#elif defined(__AVX__)
-    return static_cast<uint32_t>(__builtin_ia32_movmskps256(from_bits(lanes)));
-#elif defined(__SSE__)
-    return static_cast<uint32_t>(__builtin_ia32_movmskps(from_bits(lanes)));
+#if defined(__x86_64__)
+    return highest_bits(lanes);
 #else
     uint32_t found = 0;
     for (int i = 0; i < NATIVE; i++) found |= (lanes[i] & 1u) << i;

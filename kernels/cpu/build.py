@@ -32,7 +32,7 @@ def build(cache: Path, compiler: str = "g++", extra: Sequence[str] = (), levels:
     """
     found = shutil.which(compiler)
     if found is None:
-        raise BuildError(f"the C++ compiler {compiler} is not on PATH: install g++ 9 or newer, or set CXX")
+        raise BuildError(f"the C++ compiler {compiler} is not on PATH: install g++ 9 or newer, or clang, and set CXX")
     files = {path.name: path.read_bytes() for path in sorted(HERE.iterdir())
              if path.suffix in (".cpp", ".h", ".json", ".py")}
     folder = cache / f"cpu-{_digest(found, extra, files)}"

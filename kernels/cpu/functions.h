@@ -5,9 +5,9 @@
 #pragma once
 #include <cstdint>
 
+#include "instructions.h"
 #include "vector.h"
 
-typedef int32_t NativeInt __attribute__((vector_size(NATIVE * 4)));
 typedef uint32_t NativeWord __attribute__((vector_size(NATIVE * 4)));
 
 static INLINE NativeInt bits_of(Native x) { return reinterpret_cast<NativeInt>(x); }
@@ -48,7 +48,7 @@ static INLINE Native one_where(NativeInt condition) { return condition ? Native{
 
 static INLINE Native square_root(Native x) {
 #if defined(__AVX512F__)
-    return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+    return square_roots(x);
 #else
     Native y;
     for (int i = 0; i < NATIVE; i++) y[i] = __builtin_sqrtf(x[i]);
@@ -116,13 +116,13 @@ static INLINE Native log(Native x) {
     const Native square = f * f;
     const Native result = n * LN2_HIGH + (f + (polynomial(f, C) * f * square - 0.5f * square + n * LN2_LOW));
     const Native special = x < 0.0f ? Native{} + __builtin_nanf("") : (x == 0.0f ? Native{} - __builtin_inff() : x);
-    return (x > 0.0f) & (x <= 3.40282347e38f) ? result : special;
+    return ((x > 0.0f) & (x <= 3.40282347e38f)) ? result : special;
 }
 
 // log(1 + x): the rounding of 1 + x is made up for
 static INLINE Native log1p(Native x) {
     const Native sum = 1.0f + x, rest = x - (sum - 1.0f), found = log(sum);
-    return sum == 1.0f ? x : ((sum > 0.0f) & (sum <= 3.40282347e38f) ? found + rest / sum : found);
+    return sum == 1.0f ? x : (((sum > 0.0f) & (sum <= 3.40282347e38f)) ? found + rest / sum : found);
 }
 
 static INLINE Native tanh(Native x) {

@@ -1,8 +1,6 @@
 // Loads and stores of a whole Vec or of its first lanes, so that a loop's body is written once for both.
-//
-// Instructions that vector types have no words for are GCC's built-in functions: most files here would take longer to
-// read immintrin.h than to compile.
 #pragma once
+#include "instructions.h"
 #include "vector.h"
 
 // All sixteen lanes.
@@ -16,19 +14,10 @@ struct Whole {
 // before anybody else reads what was stored.
 struct Streamed : Whole {
 #if defined(__x86_64__)
-    static INLINE void put(float *to, const Native &v) {
-#if defined(__AVX512F__)
-        __builtin_ia32_movntps512(to, v);
-#elif defined(__AVX__)
-        __builtin_ia32_movntps256(to, v);
-#else
-        __builtin_ia32_movntps(to, v);
-#endif
-    }
     INLINE void store(float *to, const Vec &v) const {
-        for (int i = 0; i < PARTS; i++) put(to + i * NATIVE, v.part[i]);
+        for (int i = 0; i < PARTS; i++) store_past_caches(to + i * NATIVE, v.part[i]);
     }
-    static INLINE void finish() { __builtin_ia32_sfence(); }
+    static INLINE void finish() { fence_stores(); }
 #else
     static INLINE void finish() {}
 #endif
@@ -46,10 +35,10 @@ template <class... Inputs> static INLINE bool streams(const float *out, int64_t 
 struct Part {
     int64_t lanes;
 #if defined(__AVX512F__)
-    INLINE uint16_t mask() const { return static_cast<uint16_t>((1u << lanes) - 1); }
-    INLINE Vec load(const float *from) const { return {{__builtin_ia32_loadups512_mask(from, Native{}, mask())}}; }
-    INLINE void store(float *to, const Vec &v) const { __builtin_ia32_storeups512_mask(to, v.part[0], mask()); }
-    INLINE Vec keep(const Vec &v) const { return {{__builtin_ia32_movaps512_mask(v.part[0], Native{}, mask())}}; }
+    INLINE Mask mask() const { return static_cast<Mask>((1u << lanes) - 1); }
+    INLINE Vec load(const float *from) const { return {{load_lanes(from, mask())}}; }
+    INLINE void store(float *to, const Vec &v) const { store_lanes(to, v.part[0], mask()); }
+    INLINE Vec keep(const Vec &v) const { return {{keep_lanes(v.part[0], mask())}}; }
 #else
     INLINE Vec load(const float *from) const {
         float held[LANES] = {};

@@ -20,6 +20,7 @@ constexpr int NATIVE = 4;
 constexpr int PARTS = LANES / NATIVE;
 
 typedef float Native __attribute__((vector_size(NATIVE * 4)));
+typedef int32_t NativeInt __attribute__((vector_size(NATIVE * 4)));
 typedef float Unaligned __attribute__((vector_size(NATIVE * 4), aligned(4), may_alias));
 
 struct Vec {

@@ -1,5 +1,6 @@
-"""The kernels in programs without Python: under sanitizers, which then see all memory and threads, and by an emulator
-of another architecture. No access out of bounds, no undefined behaviour, no data race, and the same results.
+"""The kernels in programs without Python: under sanitizers, which then see all memory and threads, by another compiler,
+and by an emulator of another architecture. No access out of bounds, no undefined behaviour, no data race, and the same
+results.
 """
 from __future__ import annotations
 
@@ -31,6 +32,7 @@ ADDRESS = ("-fsanitize=address", "-fsanitize=undefined", "-fno-sanitize-recover=
 THREAD = ("-fsanitize=thread", "-O1", "-g")
 OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "halt_on_error=1"}
 """The pool's memory is kept until the process ends."""
+OTHER_COMPILER = "clang++"
 CROSS_COMPILER, EMULATOR, CROSS_ROOT = "aarch64-linux-gnu-g++", "qemu-aarch64", "/usr/aarch64-linux-gnu"
 
 
@@ -109,3 +111,12 @@ def test_kernels_compile_for_aarch64_and_compute_there_what_they_compute_here(re
     if shutil.which(EMULATOR) is None:
         pytest.skip(f"compiled; there is no {EMULATOR} to run it")
     assert "cases" in succeeds([EMULATOR, "-L", CROSS_ROOT, program, library, recording[0], "3", "1"])
+
+
+@pytest.mark.skipif(not FULL, reason="takes minutes; set MINIGRAPH_TEST_FULL=1")
+@pytest.mark.skipif(shutil.which(OTHER_COMPILER) is None, reason=f"there is no {OTHER_COMPILER}")
+def test_kernels_compile_by_clang_and_compute_what_they_compute_by_gcc(recording: tuple[Path, set[str]],
+                                                                       tmp_path: Path) -> None:
+    library = build_library(OTHER_COMPILER, ["-Werror"], the_library().level)
+    program = build_program(OTHER_COMPILER, ["-O1"], tmp_path, HERE / "replay.cpp")
+    assert "cases" in succeeds([program, library, recording[0], "3", "1"])
