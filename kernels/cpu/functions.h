@@ -78,7 +78,7 @@ static INLINE Native power_of_two(NativeInt n) { return from_bits(shifted_left(n
 // x 2^n for n in [-151, 129], where `shifted` has n in its last bits
 static INLINE Native scaled(Native x, Native shifted) {
 #if defined(__AVX512F__)
-    return __builtin_ia32_scalefps512_mask(x, shifted - ROUNDER, x, -1, 4);
+    return times_power_of_two(x, shifted - ROUNDER);
 #else
     // in two factors, so that neither leaves the range of normal numbers
     const NativeInt whole = exponent(shifted), half = whole >> 1;

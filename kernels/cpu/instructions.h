@@ -12,7 +12,8 @@
 #define GCC_NAMES
 #elif __has_builtin(__builtin_ia32_movntps512) && __has_builtin(__builtin_ia32_loadups512_mask) && \
     __has_builtin(__builtin_ia32_storeups512_mask) && __has_builtin(__builtin_ia32_movaps512_mask) && \
-    __has_builtin(__builtin_ia32_sqrtps512_mask) && __has_builtin(__builtin_ia32_ptestmd512)
+    __has_builtin(__builtin_ia32_sqrtps512_mask) && __has_builtin(__builtin_ia32_ptestmd512) && \
+    __has_builtin(__builtin_ia32_scalefps512_mask)
 #define GCC_NAMES
 #endif
 #endif
@@ -66,6 +67,11 @@ static INLINE Native keep_lanes(const Native &v, Mask mask) {
 
 static INLINE Native square_roots(const Native &x) {
     return BY_NAME(__builtin_ia32_sqrtps512_mask(x, x, -1, 4), _mm512_sqrt_ps(x));
+}
+
+// x 2^n for whole numbers n
+static INLINE Native times_power_of_two(const Native &x, const Native &n) {
+    return BY_NAME(__builtin_ia32_scalefps512_mask(x, n, x, -1, 4), _mm512_scalef_ps(x, n));
 }
 #endif
 #endif
