@@ -15,7 +15,7 @@ from .harness import check, run, the_library
 OPS = ("dot", "_dot_backward_lhs", "_dot_backward_rhs", "batch_dot", "FullyConnected",
        "_fully_connected_backward_data", "_fully_connected_backward_weight")
 SIZES = [(1, 1, 1), (3, 5, 2), (4, 33, 70), (5, 31, 16), (14, 32, 256), (15, 64, 257), (29, 65, 300), (47, 10, 515),
-         (130, 129, 40), (0, 4, 3), (4, 0, 3), (3, 4, 0), (300, 33, 7), (2, 700, 600)]
+         (130, 129, 40), (0, 4, 3), (4, 0, 3), (3, 4, 0), (300, 33, 7), (2, 700, 600), (31, 610, 530), (29, 40, 1024)]
 """(rows, columns, depth)."""
 
 
@@ -35,6 +35,16 @@ def test_products_of_all_forms_agree_with_numpy(sizes: tuple[int, int, int], for
     check("_dot_backward_lhs", params, [grad, rhs, lhs])
     check("_dot_backward_rhs", params, [grad, lhs, rhs])
     check("batch_dot", params, [np.stack([lhs, lhs + 1, -lhs]), np.stack([rhs, rhs, rhs - 1])])
+
+
+@pytest.mark.parametrize("sizes", [(29, 40, 512), (45, 300, 784), (20, 33, 70), (60, 550, 20)], ids=str)
+def test_bits_of_a_product_do_not_depend_on_how_its_operands_lie(sizes: tuple[int, int, int]) -> None:
+    rows, columns, depth = sizes
+    lhs, rhs = draw(rows, depth).astype(np.float32), draw(depth, columns).astype(np.float32)
+    found = [run("dot", {"transpose_a": left, "transpose_b": right},
+                 [np.ascontiguousarray(lhs.T) if left else lhs, np.ascontiguousarray(rhs.T) if right else rhs])[0]
+             for left in (False, True) for right in (False, True)]
+    assert len({product.tobytes() for product in found}) == 1
 
 
 @pytest.mark.parametrize("shape", [(1, 7), (3, 40), (4, 512), (5, 6), (127, 33), (128, 20), (129, 20), (131, 20),
