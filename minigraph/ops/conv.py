@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
-from .activation import FOLLOWING, activation_of
+from ..base import Algorithm, Cost, PartialShape, Shape, TensorType
 from .column_products import TapWeights, Weights, convolve, scatter
 from .columns import Columns, convolve_sizes, scatter_sizes
 from .conv_geometry import ConvolutionParams, Geometry, geometry, spatial_params
 from .elemwise import is_sum
 from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import param
-from .registry import get_op, register
+from .registry import register
 from .tiles import Tile, chunk_length, most_scratch
+from .weighted import Weighted
 from .window import check_rank
 
 Types = Sequence[TensorType]
@@ -52,17 +52,15 @@ def algorithms_of(name: str, sizes: Sequence[int], lean: Sequence[int], moved: i
 
 
 @register
-class Convolution(Op):
+class Convolution(Weighted):
     """Cross-correlation of data (N, C, *spatial) with weight (num_filter, C / num_group, *kernel), plus bias.
 
     Output (N, num_filter, *out) with out = floor((x + 2 pad - dilate (kernel - 1) - 1) / stride) + 1 an axis.
     """
 
     name = "Convolution"
+    stem = "_convolution"
     Params = ConvolutionParams
-
-    def inputs(self, p: ConvolutionParams) -> tuple[str, ...]:
-        return ("data", "weight") if p.no_bias else ("data", "weight", "bias")
 
     def infer_shape(self, p, ins, outs):
         axes = len(p.kernel)
@@ -83,27 +81,6 @@ class Convolution(Op):
 
     def weight_rows(self, p: ConvolutionParams) -> int | None:
         return 1
-
-    def absorb(self, p: ConvolutionParams, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
-        kind, name = activation_of(consumer, q), "_convolution_activated"
-        return (name, get_op(name).Params(**vars(p), act_type=kind)) if kind in FOLLOWING else None
-
-    def act_type(self, p: ConvolutionParams) -> str | None:
-        """The activation of the output."""
-        return None
-
-    def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
-                 grads: Sequence[Entry | None], wanted: Sequence[bool]) -> Sequence[Entry | None]:
-        result: list[Entry | None] = [None] * len(ins)
-        if grads[0] is None:
-            return result
-        if not p.no_bias and wanted[2]:
-            result[2], = b.node("_convolution_backward_bias", [grads[0]])
-        if wanted[1]:
-            result[1], = b.node("_convolution_backward_weight", [grads[0], ins[0], ins[1]], **vars(p))
-        if wanted[0]:
-            result[0], = b.node("_convolution_backward_data", [grads[0], ins[1], ins[0]], **vars(p))
-        return result
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         data, weight, *bias = ins

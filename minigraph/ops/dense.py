@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
-from .activation import FOLLOWING, FORWARD, activation_of
+from ..base import Algorithm, Cost, PartialShape, Shape, TensorType
+from .activation import FORWARD
 from .chunks import MAX_CHUNK, chunks
 from .elemwise import is_sum
 from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
-from .registry import get_op, register
+from .registry import register
+from .weighted import Weighted
 
 Types = Sequence[TensorType]
 
@@ -29,17 +30,15 @@ class FullyConnectedParams:
 
 
 @register
-class FullyConnected(Op):
+class FullyConnected(Weighted):
     """Y = X Wᵀ + b with weight (num_hidden, features) and bias (num_hidden,).
 
     With `flatten`, data (N, ...) becomes (N, num_hidden); without, (..., features) becomes (..., num_hidden).
     """
 
     name = "FullyConnected"
+    stem = "_fully_connected"
     Params = FullyConnectedParams
-
-    def inputs(self, p: FullyConnectedParams) -> tuple[str, ...]:
-        return ("data", "weight") if p.no_bias else ("data", "weight", "bias")
 
     def infer_shape(self, p, ins, outs):
         data = ins[0]
@@ -58,27 +57,6 @@ class FullyConnected(Op):
 
     def weight_rows(self, p: FullyConnectedParams) -> int | None:
         return 1 if p.flatten else None
-
-    def absorb(self, p: FullyConnectedParams, consumer: Op, q: Any, position: int) -> tuple[str, Any] | None:
-        kind, name = activation_of(consumer, q), "_fully_connected_activated"
-        return (name, get_op(name).Params(**vars(p), act_type=kind)) if kind in FOLLOWING else None
-
-    def act_type(self, p: FullyConnectedParams) -> str | None:
-        """The activation of the output."""
-        return None
-
-    def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
-                 grads: Sequence[Entry | None], wanted: Sequence[bool]) -> Sequence[Entry | None]:
-        result: list[Entry | None] = [None] * len(ins)
-        if grads[0] is None:
-            return result
-        if not p.no_bias and wanted[2]:
-            result[2], = b.node("_fully_connected_backward_bias", [grads[0]])
-        if wanted[1]:
-            result[1], = b.node("_fully_connected_backward_weight", [grads[0], ins[0], ins[1]], **vars(p))
-        if wanted[0]:
-            result[0], = b.node("_fully_connected_backward_data", [grads[0], ins[1], ins[0]], **vars(p))
-        return result
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         data, weight, *bias = ins
