@@ -114,3 +114,15 @@ def test_many_buffers_without_a_hole_are_packed_closer_than_by_heuristics(monkey
     validate(problem, placed)
     monkeypatch.setattr(solve, "FILL_BUFFERS", MUCH)
     assert placed.method == "filled" and placed.bytes < 0.9 * pack(problem).bytes
+
+
+def test_nothing_is_searched_where_filling_ends_far_above_a_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = cut(500, 7)
+    searched: list[int] = []
+    monkeypatch.setattr(solve, "FILL_BUFFERS", 400)
+    monkeypatch.setattr(solve._Packing, "_search_on", lambda packing, effort: searched.append(packing.top))
+    least = pack(problem, problem.lower_bound_bytes + 1)
+    assert least.bytes > problem.lower_bound_bytes * (1 + solve.FILL_REACH) and not searched
+    pack(problem, int(least.bytes / (1 + solve.FILL_REACH / 2)))
+    pack(problem)
+    assert len(searched) == 2
