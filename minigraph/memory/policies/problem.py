@@ -14,6 +14,10 @@ from ...graph.graph import Graph
 from ..machine import Machine
 from ..schedule import RUN, Facts, Schedule, read_roots, root_of
 
+WORK = 20_000
+"""Nodes of a graph up to which all that policies list is tried; of larger ones a part, so that the schedules together
+have about as many steps as those of a graph of this size, and planning takes longer by what each pass takes alone."""
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -72,6 +76,15 @@ class Problem:
         """Whether the op that makes an entry is costly to run again."""
         op = self.graph.op[self.graph.node_of[entry]]
         return op is not None and op.recompute == "costly"
+
+    @property
+    def part(self) -> float:
+        """The part of each list of choices that is tried on a graph of this size."""
+        return min(WORK / max(len(self.order), 1), 1.0)
+
+    def few(self, most: int, least: int = 0) -> int:
+        """So many of `most` choices, and no fewer than `least` of them."""
+        return min(max(int(self.part * most), least), most)
 
     @cached_property
     def host_bytes_beside_homes(self) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ BUDGETS = 40
 """Numbers of slots for which a schedule is made."""
 
 KEEP_ALL, KEEP_INPUT, KEEP_OUTPUT, BACKWARD = "all", "input", "output", "backward"
+WITHIN = -1
 Command = tuple[str, int]
 """What to do with a stage: run it and keep all; run it for its output and keep its input, since it is run again from
 there; run it for its output and drop its input; or go back through it."""
@@ -63,7 +64,7 @@ def rotor(problem: Problem) -> list[Candidate]:
 
 def schedules(problem: Problem, budgets: int = BUDGETS) -> Iterator[Schedule]:
     """The best persistent schedule for each of some memory sizes, once each."""
-    stages = chain(problem)
+    stages = chain(problem) if budgets else []
     if len(stages) < 2:
         return
     best = BestTimes(stages)
@@ -72,13 +73,13 @@ def schedules(problem: Problem, budgets: int = BUDGETS) -> Iterator[Schedule]:
         commands = tuple(best.commands(slots))
         if commands not in seen:
             seen.add(commands)
-            yield _Chain(problem, stages, commands).schedule()
+            yield Chain(problem, stages, commands).schedule()
 
 
 # -- the chain -----------------------------------------------------------------------------------------------
-def chain(problem: Problem) -> list[Stage]:
-    """The forward part as a chain of at most LONGEST stages of about equal saved bytes."""
-    cuts = _evenly(find_cuts(problem), LONGEST - 1)
+def chain(problem: Problem, longest: int = LONGEST) -> list[Stage]:
+    """The forward part as a chain of at most so many stages of about equal saved bytes."""
+    cuts = _evenly(find_cuts(problem), longest - 1)
     borders = [0, *(cut.position + 1 for cut in cuts), len(problem.forward)]
     outputs = [cut.entries for cut in cuts] + [frozenset[Entry]()]
     stage_of = {node: k for k, (first, last) in enumerate(pairwise(borders)) for node in problem.forward[first:last]}
@@ -107,36 +108,52 @@ def _evenly(cuts: Sequence[Cut], count: int) -> list[Cut]:
 
 
 def _work_bytes(problem: Problem, stage_of: dict[int, int], count: int) -> list[int]:
-    """For each stage the most bytes that are live, besides values saved for backward, while its backward runs."""
+    """For each stage the most bytes that are live at a step of its backward beyond all that it has saved: of that some
+    is gone before the worst step, and what earlier stages have saved does not count."""
     graph, plain = problem.graph, from_order(problem.order)
     saved = set(problem.saved) & problem.droppable
     live = problem.live(plain).tolist()
     last = {e: t for t in range(problem.backward_start, len(problem.order))
             for e in problem.reads[problem.order[t]] if e in saved}
-    ending: dict[int, int] = {}
+    ending: dict[int, list[Entry]] = {}
+    own = [0] * count
     for e, t in last.items():
-        ending[t] = ending.get(t, 0) + problem.size_bytes[e]
-    held, stage, work = sum(ending.values()), count - 1, [0] * count
+        ending.setdefault(t, []).append(e)
+        own[stage_of[graph.node_of[e]]] += problem.size_bytes[e]
+    all_own, held, stage, work = list(own), sum(own), count - 1, [0] * count
+    floor = max(live, default=0)
     for t in range(problem.backward_start, len(problem.order)):
         read = [stage_of[graph.node_of[e]] for e in problem.reads[problem.order[t]] if e in saved]
         stage = min(stage, max(read, default=stage))
-        work[stage] = max(work[stage], live[t] - held)
-        held -= ending.get(t, 0)
-    floor = min(work)
-    return [nbytes - floor for nbytes in work]
+        floor = min(floor, live[t] - held)
+        work[stage] = max(work[stage], live[t] - held + own[stage])
+        for e in ending.get(t, ()):
+            held -= problem.size_bytes[e]
+            own[stage_of[graph.node_of[e]]] -= problem.size_bytes[e]
+    return [max(most - floor - kept, 0) for most, kept in zip(work, all_own, strict=True)]
 
 
 # -- the recurrence ------------------------------------------------------------------------------------------
 class BestTimes:
-    """The recurrence, solved for all stretches of a chain and all numbers of slots."""
+    """The recurrence, solved for all stretches of a chain and all numbers of slots.
 
-    def __init__(self, stages: Sequence[Stage]) -> None:
+    A stage may be a chain itself: `within` has its own solution, in slots of the same size, or None. What is commanded
+    is told of the stages of these. The slots hold all bytes of the chain, or `most_bytes`.
+    """
+
+    def __init__(self, stages: Sequence[Stage], most_bytes: int | None = None,
+                 within: Sequence[BestTimes | None] = ()) -> None:
         self.count = len(stages)
-        self.slot_bytes = max(sum(s.kept_bytes for s in stages) + max(s.work_bytes for s in stages), SLOTS) / SLOTS
+        self.within = within or [None] * self.count
+        ends = list(accumulate((1 if inner is None else inner.count for inner in self.within), initial=0))
+        self.own = [range(first, last) for first, last in pairwise(ends)]
+        """For each stage the numbers of its own stages, or of itself."""
+        whole = sum(s.kept_bytes for s in stages) + max(s.work_bytes for s in stages)
+        self.slot_bytes = max(whole if most_bytes is None else most_bytes, SLOTS) / SLOTS
         self.kept = [self._slots(s.kept_bytes) for s in stages]
         self.output = [self._slots(s.output_bytes) for s in stages]
         self.work = [self._slots(s.work_bytes) for s in stages]
-        self.most = sum(self.kept) + max(self.work)
+        self.most = sum(self.kept) + max(self.work) if most_bytes is None else SLOTS
         self.until = np.concatenate(([0.0], np.cumsum([s.seconds for s in stages])))
         shape = (self.count, self.count, self.most + 1)
         self.seconds = np.full(shape, np.inf)
@@ -148,13 +165,15 @@ class BestTimes:
             for first in range(self.count - length + 1):
                 self._solve(first, first + length - 1)
 
-    def sizes(self, count: int) -> list[int]:
-        """Numbers of slots from the least that is enough to all, in geometric steps."""
-        enough = np.flatnonzero(np.isfinite(self.seconds[0, self.count - 1]))
+    def sizes(self, count: int, most_forward: float = np.inf) -> list[int]:
+        """Numbers of slots from the least that is enough to all, in geometric steps; enough to take no longer than
+        `most_forward` times through the chain."""
+        best = self.seconds[0, self.count - 1]
+        enough = np.flatnonzero(np.isfinite(best) & (best <= most_forward * self.until[-1]))
         if not enough.size:
             return []
         least = max(int(enough[0]), 1)
-        return sorted({round(least * (self.most / least) ** (k / (count - 1))) for k in range(count)})
+        return sorted({round(least * (self.most / least) ** (k / max(count - 1, 1))) for k in range(count)})
 
     def commands(self, slots: int) -> Iterator[Command]:
         """The best schedule for so many slots."""
@@ -162,17 +181,23 @@ class BestTimes:
         while todo:
             first, last, m = todo.pop()
             if m < 0:
-                yield BACKWARD, first
+                yield from ((BACKWARD, stage) for stage in reversed(self.own[first]))
                 continue
             begin = int(self.choice[first, last][m])
+            if begin == WITHIN:
+                inner = self.within[first]
+                assert inner is not None
+                yield from ((kind, self.own[first].start + stage) for kind, stage in inner.commands(m))
+                continue
             if begin == first:
-                yield KEEP_ALL, first
+                yield from ((KEEP_ALL, stage) for stage in self.own[first])
                 todo.append((first, first, -1))
                 if first < last:
                     todo.append((first + 1, last, m - self.kept[first]))
                 continue
-            yield KEEP_INPUT, first
-            yield from ((KEEP_OUTPUT, stage) for stage in range(first + 1, begin))
+            passed = range(self.own[first].start, self.own[begin].start)
+            yield KEEP_INPUT, passed[0]
+            yield from ((KEEP_OUTPUT, stage) for stage in passed[1:])
             todo.append((first, begin - 1, m))
             todo.append((begin, last, m - self.output[begin - 1]))
 
@@ -180,12 +205,18 @@ class BestTimes:
         return int(np.ceil(nbytes / self.slot_bytes))
 
     def _solve(self, first: int, last: int) -> None:
-        """Best seconds by the number of slots, and the stage that the rest begins with: `first` for keeping all."""
+        """Best seconds by the number of slots, and the stage that the rest begins with: `first` for keeping all, and
+        WITHIN for going through a stage of its own stages."""
         kept = self.kept[first]
         best = self.until[first + 1] - self.until[first] + (
             np.zeros(self.most + 1) if first == last else _shifted(self.seconds[first + 1, last], kept))
         best[:kept + self.work[first]] = np.inf
         choice = np.full(self.most + 1, first)
+        inner = self.within[first]
+        if first == last and inner is not None:
+            other = inner.seconds[0, inner.count - 1]
+            choice = np.where(other < best, WITHIN, choice)
+            best = np.minimum(other, best)
         if first < last:
             forward = (self.until[first + 1:last + 1] - self.until[first])[:, None]
             others = forward + self.seconds[first, first:last] + self.behind[last, first + 1:last + 1]
@@ -206,7 +237,7 @@ def _shifted(seconds: NDArray[np.float64], slots: int) -> NDArray[np.float64]:
 
 
 # -- the schedule --------------------------------------------------------------------------------------------
-class _Chain(Recomputation):
+class Chain(Recomputation):
     """Writes the schedule that the commands describe. What a backward node needs from a stage is there once the
     commands before that stage's backward have run; whatever is missing still is made by the standard rule."""
 
@@ -218,7 +249,8 @@ class _Chain(Recomputation):
                       if e in self.recompute] for stage in stages]
         self.saved = frozenset(problem.saved)
         self.commands = commands
-        self.next = next(k for k, (kind, _) in enumerate(commands) if kind == BACKWARD)
+        self.backward = {stage: k for k, (kind, stage) in enumerate(commands) if kind == BACKWARD}
+        self.next = min(self.backward.values())
         self.passing = frozenset(e for kind, stage in commands[:self.next] for e in self._dropped_by(kind, stage))
 
     def _dropped_by(self, kind: str, stage: int) -> set[Entry]:
@@ -242,9 +274,7 @@ class _Chain(Recomputation):
 
     def _run_commands(self, upto: int) -> None:
         """Run the commands before the backward of a stage, if they have not run yet."""
-        ahead = next((k for k in range(self.next, len(self.commands)) if self.commands[k] == (BACKWARD, upto)), None)
-        if ahead is None:
-            return
+        ahead = self.backward[upto]
         for k in range(self.next, ahead):
             kind, stage = self.commands[k]
             if kind == KEEP_ALL:
@@ -253,5 +283,5 @@ class _Chain(Recomputation):
                 self._make_again(sorted(self.stages[stage].output))
                 for entry in sorted(self._dropped_by(kind, stage) - self.dropped):
                     self._drop(entry)
-        self.next = ahead
+        self.next = max(ahead, self.next)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...base import Entry
 from ..schedule import Recomputation, Schedule
-from . import rotor
+from . import narrow, rotor
 from .knapsack import cheapest
 from .problem import Problem
 from .swapping import absences, with_swaps
@@ -39,21 +39,25 @@ LOADS = 40
 MOST_RUNS = 4
 """Runs of the whole graph, counted in steps, above which giving up by worth is not followed: values that are made again
 for each reader by itself take a time that is quadratic in depth."""
+NARROW_BUDGETS = 8
+"""Sizes from the least upwards for which the chain is solved in fine slots."""
 LARGE, CHAIN_BUDGETS, FEW_CHAIN_BUDGETS = 2_000, 24, 8
 """Nodes from which on fewer memory sizes of the chain are tried, and no loads."""
 
 
 def candidates(problem: Problem, work: int = WORK) -> Iterator[Schedule]:
     """Schedules that recompute, those of the chain first."""
-    chain = list(rotor.schedules(problem, CHAIN_BUDGETS if len(problem.order) < LARGE else FEW_CHAIN_BUDGETS))
+    budgets = problem.few(CHAIN_BUDGETS if len(problem.order) < LARGE else FEW_CHAIN_BUDGETS)
+    chain = list(rotor.schedules(problem, budgets))
     yield from chain
+    yield from narrow.schedules(problem, problem.few(NARROW_BUDGETS))
     worth = list(_by_worth(problem))
     yield from worth
     if len(problem.order) < LARGE:
         yield from _in_least_time(problem)
     if problem.host_budget_bytes:
         for bases in (chain, worth):
-            for base in spread(bases, SWAPPED_BASES):
+            for base in spread(bases, problem.few(SWAPPED_BASES)):
                 yield from _with_checkpoints_away(problem, base)
     values = _values(problem)
     evaluations = work // max(len(problem.order), 1)
@@ -75,11 +79,12 @@ def _by_worth(problem: Problem) -> Iterator[Schedule]:
     """Growing shares of the saved values given up, those first that free most bytes for a second of computing them."""
     cost = _prices(problem)
     saved = sorted(cost, key=lambda e: (-problem.size_bytes[e] / max(cost[e], 1e-12), e))
+    prefixes = problem.few(PREFIXES, 1)
     total, passed, share = sum(problem.size_bytes[e] for e in saved), 0, 1
     for k, entry in enumerate(saved, start=1):
         passed += problem.size_bytes[entry]
-        if passed * PREFIXES >= share * total:
-            share = passed * PREFIXES // total + 1
+        if passed * prefixes >= share * total:
+            share = passed * prefixes // total + 1
             for each in ((), saved[:k]):
                 schedule = _Mixed(problem, saved[k:], frozenset(each)).schedule()
                 if len(schedule) <= MOST_RUNS * len(problem.order):
@@ -128,7 +133,7 @@ def spread(schedules: Sequence[Schedule], count: int) -> list[Schedule]:
     """At most so many of the schedules, evenly from the first to the last."""
     if len(schedules) <= count:
         return list(schedules)
-    return [schedules[k * (len(schedules) - 1) // (count - 1)] for k in range(count)]
+    return [schedules[k * (len(schedules) - 1) // max(count - 1, 1)] for k in range(count)]
 
 
 @dataclass(frozen=True)
