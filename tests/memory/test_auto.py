@@ -1,16 +1,18 @@
 """`auto` over budgets: its default search beside the full one, and larger budgets of the device and of the host."""
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 import minigraph as mx
-from minigraph.memory.policies import POLICIES, Candidate, Problem
+from minigraph.memory.policies import POLICIES, Candidate, Evaluation, Problem
 from minigraph.memory.policies.parameters import FORMS, Homes, _by_traffic
-from minigraph.memory.schedule import from_order
+from minigraph.memory.schedule import Schedule, from_order
 from tests.memory.problems import problem_of
+from tests.memory.test_policies import chain
 from zoo import lenet, resnet, squeezenet
 
 BUDGETS = 20
@@ -47,6 +49,23 @@ def test_the_default_search_swaps_what_the_links_hide_before_it_computes_anythin
     default, capuchin = (POLICIES[policy].offer(problem, False) for policy in ("auto", "capuchin"))
     ratios = [seconds(default, budget) / seconds(capuchin, budget) for budget in budgets(problem, capuchin)]
     assert max(ratios) <= 1.001, ratios
+
+
+def test_the_schedules_of_a_graph_four_times_as_large_have_hardly_more_steps(monkeypatch) -> None:
+    """From where only a part of all choices is tried on, and without what is only for small graphs."""
+    monkeypatch.setattr(importlib.import_module("minigraph.memory.policies.problem"), "WORK", 800)
+    for module, name in (("hybrid", "WORK"), ("search", "WORK"), ("search", "LARGE"), ("auto", "COLLECTIVE_WORK")):
+        monkeypatch.setattr(importlib.import_module(f"minigraph.memory.policies.{module}"), name, 1)
+    steps = []
+    for depth in (150, 600):
+        problem, seen = problem_of(chain(depth, width=16), {"data": (256, 16)}, host_budget="1GiB"), list[int]()
+
+        def counted(schedule: Schedule, problem: Problem = problem, seen: list[int] = seen) -> Evaluation:
+            seen.append(len(schedule))
+            return problem.quick(schedule)
+        POLICIES["auto"].candidates(replace(problem, quick=counted))
+        steps.append(sum(seen))
+    assert steps[1] < 2 * steps[0]
 
 
 def test_a_larger_host_budget_is_never_slower_and_never_needs_more_of_the_device() -> None:

@@ -5,7 +5,6 @@ import importlib
 import os
 import resource
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -14,7 +13,8 @@ from minigraph.plan.plan import Plan
 from minigraph.planning import plan
 from zoo import resnet
 
-auto, parameters = (importlib.import_module(f"minigraph.memory.policies.{name}") for name in ("auto", "parameters"))
+parameters, problem = (importlib.import_module(f"minigraph.memory.policies.{name}")
+                       for name in ("parameters", "problem"))
 FULL = os.environ.get("MINIGRAPH_TEST_FULL") == "1"
 MOST_SLOWDOWN = 1.5
 """A step's modelled time over that of the same network with unlimited memory."""
@@ -34,9 +34,8 @@ def assert_deep(made: Plan, budget: int, host_budget: int) -> None:
 
 
 def test_parameters_and_states_beyond_the_budget_cost_at_most_half_a_step(monkeypatch) -> None:
-    monkeypatch.setattr(auto, "COARSE_FROM", 1000)
-    monkeypatch.setattr(auto, "COARSE", replace(auto.COARSE, stretches=(8, 16)))
-    monkeypatch.setattr(parameters, "WORK", 1000)
+    monkeypatch.setattr(problem, "WORK", 400)
+    monkeypatch.setattr(parameters, "CHOICES_WORK", 1000)
     budget, host_budget = 1_000_000_000, 1_300_000_000
     assert_deep(planned((3, 4, 100, 3), budget, host_budget), budget, host_budget)
 

@@ -2,9 +2,9 @@
 takes the fastest that fits; so a larger budget is never slower, and a smaller one never takes more memory."""
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from itertools import chain, product
 
 from ...base import Entry
 from ..schedule import Schedule, from_order
@@ -14,95 +14,113 @@ from .cuts import Cut, find_cuts
 from .hybrid import lowest, played
 from .problem import Candidate, Problem, judge_beside_homes
 from .search import candidates
-from .swapping import absences, with_swaps
+from .swapping import Absence, absences, with_swaps
 
-
-@dataclass(frozen=True)
-class Grid:
-    """What is tried. `stretches` of one level are each tried over several `shares` of the forward part: so much of it
-    is dropped, and the rest is kept whole. In nested `levels` the first has `nested_stretches`, and each further one
-    divides those of the level before into `branching` parts. A swapped value begins to come back at most `leads` steps
-    before its reader."""
-
-    stretches: tuple[int, ...]
-    shares: tuple[float, ...]
-    nested_stretches: tuple[int, ...]
-    branching: tuple[int, ...]
-    levels: tuple[int, ...]
-    leads: tuple[int | None, ...]
-
-
-FINE = Grid((4, 8, 16, 32, 64, 128), (0.25, 0.5, 0.75, 1.0), (3, 4, 6, 8, 12), (3, 4), (2, 3, 4), (4, 32, None))
-COARSE = Grid((64, 128), (1.0,), (8,), (4,), (3,), (None,))
+FEWEST = 3
+"""Schedules of each kind that are tried on the largest graphs, too."""
+STRETCHES = (64, 128, 16, 32, 8, 4)
+"""Stretches between checkpoints of one level. This and all that follows begins with what tells most, for on a large
+graph only a part is tried."""
+SHARES = (1.0, 0.5, 0.75, 0.25)
+"""Shares of the forward part of which checkpoints alone are kept, and of all absences, the longest first, that are
+swapped; the rest is kept whole."""
+NESTED_STRETCHES, LEVELS, BRANCHING = (8, 3, 12, 6, 4), (3, 2, 4), (4, 3)
+"""Stretches of the first of several levels, and parts into which each further one divides those of the one before."""
+LEADS = (None, 4, 32)
+"""Most steps before its reader at which a swapped value begins to come back."""
+EAGER_LEAD = 4
+"""The same where the computation waits for a copy to have left."""
 SWAPPED_BEHIND, SWAPPED_STRETCHES = (0.0, 0.3, 0.6), 64
 """Shares of forward behind which costly values are swapped, and stretches between checkpoints for all others."""
 COLLECTIVE_TARGETS, COLLECTIVE_WORK = 12, 8_000
 """Sizes of the device for which values are swapped where that costs nothing and made again collectively, by Capuchin's
 measures: at most so many, and no more than this over the nodes of a graph."""
-COARSE_FROM = 60_000
-"""Nodes from which on the coarse grid is tried: there every schedule takes a second, and one level goes far."""
+
+Makers = list[Callable[[], Schedule]]
 
 
 def auto(problem: Problem) -> list[Candidate]:
     """The plain order; cheap values dropped; checkpoints over a part or all of forward, in one to three levels; what a
     search finds; values made again collectively, those swapped whose copies are hidden; and each value kept, swapped or
     computed again by what it costs."""
-    searched = candidates(problem) if len(problem.order) < COARSE_FROM else ()
     targets = min(COLLECTIVE_WORK // max(len(problem.order), 1), COLLECTIVE_TARGETS)
-    return judge_beside_homes(problem, chain([from_order(problem.order)], _schedules(problem), searched,
-                                             collective(problem, targets), played(problem), lowest(problem)))
+    return judge_beside_homes(problem, chain([from_order(problem.order)], _schedules(problem),
+                                             candidates(problem), collective(problem, targets),
+                                             played(problem), lowest(problem)))
 
 
 def _schedules(problem: Problem) -> Iterator[Schedule]:
+    """As many of each list as the size of the graph allows."""
     cuts = find_cuts(problem)
-    end = len(problem.forward)
     costly = frozenset(e for e in problem.saved if problem.is_costly(e))
-    grid = FINE if len(problem.order) < COARSE_FROM else COARSE
-    for share in grid.shares:
-        yield drop_before(problem, cuts, [], round(end * share), costly)
-    if problem.host_budget_bytes and grid.leads:
-        yield from _swapping(problem, grid, [costly, problem.droppable])
-        yield from _swapped_behind(problem, cuts, costly)
-    total = cuts[-1].before_bytes if cuts else 0
-    for stretches in _distinct(cuts, total, grid.stretches):
-        chosen = spaced(cuts, total / stretches)
-        for share in grid.shares:
-            stop = _last_before(chosen, end * share)
-            if stop is not None:
-                yield drop_before(problem, cuts, nested(cuts, [total / stretches]), stop)
-    for stretches in _distinct(cuts, total, grid.nested_stretches):
-        for levels in grid.levels:
-            for branching in grid.branching:
-                finest = total / stretches / branching ** (levels - 1)
-                placed = nested(cuts, [total / stretches / branching ** level for level in range(levels)])
-                yield drop_before(problem, cuts, placed, spaced(cuts, finest)[-1].position + 1)
+    lists = [_dropping(problem, cuts, costly)]
+    if problem.host_budget_bytes:
+        lists += [_swapping(problem, costly), _swapped_behind(problem, cuts, costly)]
+    if cuts:
+        lists += [_between_checkpoints(problem, cuts), _between_nested(problem, cuts)]
+    for makers in lists:
+        for make in makers[:problem.few(len(makers), FEWEST)]:
+            yield make()
 
 
-def _swapping(problem: Problem, grid: Grid, kinds: Sequence[Collection[Entry]]) -> Iterator[Schedule]:
+def _dropping(problem: Problem, cuts: list[Cut], costly: Collection[Entry]) -> Makers:
+    """Cheap values dropped in a share of forward."""
+    end = len(problem.forward)
+    return [partial(drop_before, problem, cuts, [], round(end * share), costly) for share in SHARES]
+
+
+def _between_checkpoints(problem: Problem, cuts: list[Cut]) -> Makers:
+    """A share of forward made again between checkpoints of one level."""
+    makers: Makers = []
+    end, total = len(problem.forward), cuts[-1].before_bytes
+    for share, stretches in product(SHARES, list(_distinct(cuts, total, STRETCHES))):
+        stop = _last_before(spaced(cuts, total / stretches), end * share)
+        if stop is not None:
+            makers.append(partial(drop_before, problem, cuts, nested(cuts, [total / stretches]), stop))
+    return makers
+
+
+def _between_nested(problem: Problem, cuts: list[Cut]) -> Makers:
+    """Forward made again between checkpoints of several levels."""
+    makers: Makers = []
+    total = cuts[-1].before_bytes
+    numbers = list(_distinct(cuts, total, NESTED_STRETCHES))
+    for branching, levels, stretches in product(BRANCHING, LEVELS, numbers):
+        distances = [total / stretches / branching ** level for level in range(levels)]
+        stop = spaced(cuts, distances[-1])[-1].position + 1
+        makers.append(partial(drop_before, problem, cuts, nested(cuts, distances), stop))
+    return makers
+
+
+def _swapping(problem: Problem, costly: Collection[Entry]) -> Makers:
     """Values away while nobody needs them, the longest absences first: alone, and with cheap values recomputed too."""
-    plain = from_order(problem.order)
-    costly, droppable = kinds
-    cheap_dropped = drop_before(problem, [], [], len(problem.forward), costly)
-    for base, entries in ((plain, droppable), (cheap_dropped, costly)):
+    plain, cheap_dropped = from_order(problem.order), drop_before(problem, [], [], len(problem.forward), costly)
+    ways: list[tuple[Schedule, list[Absence]]] = []
+    for base, entries in ((plain, problem.droppable), (cheap_dropped, costly)):
         away = absences(problem, base, set(problem.saved) & set(entries))
         away.sort(key=lambda a: (a.last - a.back, a.last))
-        for share in grid.shares:
-            chosen = sorted(away[:round(len(away) * share)], key=lambda a: a.last)
-            if chosen:
-                yield from (with_swaps(problem, base, chosen, lead=lead) for lead in grid.leads)
-                yield with_swaps(problem, base, chosen, eager=True, lead=grid.leads[0])
+        ways.append((base, away))
+    makers: Makers = []
+    for share, (lead, eager), (base, away) in product(
+            SHARES, [(LEADS[0], False), (EAGER_LEAD, True), *((lead, False) for lead in LEADS[1:])], ways):
+        chosen = sorted(away[:round(len(away) * share)], key=lambda a: a.last)
+        if chosen:
+            makers.append(partial(with_swaps, problem, base, chosen, eager=eager, lead=lead))
+    return makers
 
 
-def _swapped_behind(problem: Problem, cuts: list[Cut], costly: Collection[Entry]) -> Iterator[Schedule]:
+def _swapped_behind(problem: Problem, cuts: list[Cut], costly: Collection[Entry]) -> Makers:
     """All of forward computed again between checkpoints, but for the costly values of its end, which are swapped."""
+    return [partial(_swap_behind, problem, cuts, costly, share) for share in SWAPPED_BEHIND]
+
+
+def _swap_behind(problem: Problem, cuts: list[Cut], costly: Collection[Entry], share: float) -> Schedule:
     total = cuts[-1].before_bytes if cuts else 0
-    for share in SWAPPED_BEHIND:
-        start = round(len(problem.forward) * share)
-        late = {e for node in problem.forward[start:] for e in problem.graph.entries(node) if e in costly}
-        base = drop_before(problem, cuts, nested(cuts, [total / SWAPPED_STRETCHES]), len(problem.forward), late)
-        away = absences(problem, base, late)
-        if away:
-            yield with_swaps(problem, base, sorted(away, key=lambda a: a.last))
+    start = round(len(problem.forward) * share)
+    late = {e for node in problem.forward[start:] for e in problem.graph.entries(node) if e in costly}
+    base = drop_before(problem, cuts, nested(cuts, [total / SWAPPED_STRETCHES]), len(problem.forward), late)
+    away = absences(problem, base, late)
+    return with_swaps(problem, base, sorted(away, key=lambda a: a.last)) if away else base
 
 
 def _distinct(cuts: list[Cut], total: float, numbers: Sequence[int]) -> Iterator[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from ..schedule import DROP, IN, OUT, RUN, Schedule
 from .problem import Candidate, Problem, front, judge
 from .swapping import border_seconds
 
-SHARES = (0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
-"""Shares of the bytes of all variables that are tried away from the device."""
+SHARES = (1.0, 0.9, 0.5, 0.75, 0.99, 0.25)
+"""Shares of the bytes of all variables that are tried away from the device, those first that tell most."""
 
 @dataclass(frozen=True)
 class Form:
@@ -34,13 +34,13 @@ class Form:
 
 
 FORMS = (Form(2, 2, True), Form(2, None, False), Form(64, None, False))
+"""Those that are tried, the last one first."""
+FEWEST_CHOICES, CHOICES_WORK = 2, 50_000
+"""Pairs of a share and a form that are tried on each schedule of the computation: at least so many, and as long as they
+are no more than this over the steps of the plain order; some 4 microseconds each and for each step."""
+MOST_CHOICES = len(SHARES) * len(FORMS)
 BASES, BASES_WORK = 6, 200_000
-"""Schedules of the computation that are tried with each of them: so many, or more while no more steps than this are
-looked at; some 4 microseconds each."""
-COARSE_SHARES, COARSE_FORMS, COARSE_BASES = (0.9, 1.0), FORMS[-1:], 6
-"""The same for graphs so large that trying all the others would take longer than `WORK`."""
-WORK = 4_000_000
-"""Steps of all schedules up to which the fine choices are tried."""
+"""Schedules of the computation that they are tried on: so many, or more while no more steps than this are looked at."""
 
 
 @dataclass
@@ -139,18 +139,36 @@ def place_homes(problem: Problem, candidates: list[Candidate], free: bool) -> li
     if not problem.settled and not (free and problem.host_budget_bytes):  # no variable is away, and none may go
         return candidates
     homes, plain = Homes(problem), candidates[0].schedule
-    fine = len(candidates) * len(plain) * len(SHARES) * len(FORMS) <= WORK
-    more = max(BASES_WORK // max(len(plain) * len(SHARES) * len(FORMS), 1), BASES)
-    shares, forms, count = (SHARES, FORMS, more) if fine else (COARSE_SHARES, COARSE_FORMS, COARSE_BASES)
-    orders = {hold: _by_traffic(problem, homes, plain, hold) for hold in {form.hold for form in forms}} if free else {}
-    choices = [(form, away) for form in forms for away in dict.fromkeys(
-        [problem.settled, *_shares(problem, orders.get(form.hold, ()), shares if free else ())]) if away]
-    movable = sum(problem.size_bytes[entry] for entry in _movable(problem)) if free else 0
-    bases = [c for c in candidates if c.peak_bytes - movable <= problem.machine.memory_bytes] if not fine else []
-    bases = bases or candidates  # where every schedule takes long, none that the machine has no room for
-    bases = _bases(problem, bases, count) if free else bases
+    ranked = _ranked(max(CHOICES_WORK // max(len(plain), 1), FEWEST_CHOICES))
+    choices = _choices(problem, homes, plain, ranked, free)
+    bases = _bases(problem, _with_room(problem, candidates) if len(ranked) < MOST_CHOICES else candidates,
+                   max(BASES_WORK // max(len(plain) * MOST_CHOICES, 1), BASES)) if free else candidates
     moved = (homes.schedule(base.schedule, away, form) for base in bases for form, away in choices)
     return judge(problem, chain((c.schedule for c in candidates if not problem.settled), moved))
+
+
+def _ranked(count: int) -> list[tuple[Form, float]]:
+    """At most so many pairs of a form and a share, those first that stand at the beginning of both lists."""
+    places = sorted(product(range(len(SHARES)), range(len(FORMS))), key=sum)
+    return [(FORMS[-1 - form], SHARES[share]) for share, form in places[:count]]
+
+
+def _choices(problem: Problem, homes: Homes, plain: Schedule, ranked: Sequence[tuple[Form, float]],
+             free: bool) -> list[tuple[Form, frozenset[Entry]]]:
+    """The forms with the variables that are away: those that must be, where there are some, and if they are `free` to
+    go each share of all."""
+    pairs = [(form, problem.settled) for form in dict.fromkeys(form for form, _ in ranked)]
+    if free:
+        orders = {hold: _by_traffic(problem, homes, plain, hold) for hold in {form.hold for form, _ in ranked}}
+        pairs += [(form, _beginning(problem, orders[form.hold], share)) for form, share in ranked]
+    return [(form, away) for form, away in dict.fromkeys(pairs) if away]
+
+
+def _with_room(problem: Problem, candidates: list[Candidate]) -> list[Candidate]:
+    """The candidates that the machine has room for once all variables are away; all where there are none: where every
+    schedule takes long, none is tried in vain."""
+    movable = sum(problem.size_bytes[entry] for entry in _movable(problem))
+    return [c for c in candidates if c.peak_bytes - movable <= problem.machine.memory_bytes] or candidates
 
 
 def _bases(problem: Problem, candidates: Sequence[Candidate], count: int) -> list[Candidate]:
@@ -176,17 +194,11 @@ def spread(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     return [candidates[k] for k in sorted(chosen)]
 
 
-def _shares(problem: Problem, order: Sequence[Entry], shares: Sequence[float]) -> Iterator[frozenset[Entry]]:
-    """Beginnings of the order that hold these shares of all bytes, together with what must be away."""
-    total = sum(problem.size_bytes[entry] for entry in order)
-    chosen: list[Entry] = []
-    passed = at = 0
-    for share in shares:
-        while at < len(order) and passed < share * total:
-            passed += problem.size_bytes[order[at]]
-            chosen.append(order[at])
-            at += 1
-        yield problem.settled.union(chosen)
+def _beginning(problem: Problem, order: Sequence[Entry], share: float) -> frozenset[Entry]:
+    """The beginning of the order that holds a share of all bytes, together with what must be away."""
+    passed = np.cumsum([problem.size_bytes[entry] for entry in order])
+    count = int(np.searchsorted(passed, share * passed[-1])) + 1 if len(order) else 0
+    return problem.settled.union(order[:count])
 
 
 def _movable(problem: Problem) -> set[Entry]:
