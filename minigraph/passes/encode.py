@@ -5,7 +5,8 @@ A gradient of relu needs a sign, one of a maximum the place where it was. Which 
 be kept. Where somebody reads it whole it serves everybody, and nothing is made of it.
 
 An encoding is made right behind its values, or by their maker itself where that has such a form (`Op.encoded`): in one
-pass over memory for two.
+pass over memory for two. Under a policy both stay apart, for of values that are made together none can be swapped, or
+made again, without the others.
 
 It runs when layouts are chosen, for bits lie in the order of the elements that they belong to, and before slices and
 policies, to which what it makes are values like others.
@@ -59,6 +60,7 @@ class _Choice:
 
     def __init__(self, graph: Graph, request: Request) -> None:
         self.graph, self.request = graph, request
+        self.has_policy = request.memory not in MEMORY_MODES
         self.origin = _origins(graph)
         self.candidates = {i: found for i in range(len(graph)) if (found := self._candidate(i)) is not None}
 
@@ -99,7 +101,7 @@ class _Choice:
         if not all(self._runs(op.name, *node) for node in nodes):
             return False
         sliced = op.sliced(graph.params[i], [graph.type_of(e) for e in graph.inputs[i]], ends[1])
-        may_slice = self.request.slices > 1 or self.request.memory not in MEMORY_MODES
+        may_slice = self.request.slices > 1 or self.has_policy
         return not may_slice or sliced is None or all(new.sliced(p, ins, outs) is not None
                                                       for new, p, ins, outs in nodes)
 
@@ -117,7 +119,7 @@ class _Choice:
         device or the user wants both apart."""
         graph, op, params, form = self.graph, self.graph.op[i], self.graph.params[i], found.form
         values = (*graph.inputs[i], *graph.entries(i))
-        if op is None or not self.request.fuse or not {*found.values} <= {*values}:
+        if op is None or self.has_policy or not self.request.fuse or not {*found.values} <= {*values}:
             return None
         both = op.encoded(params, form.encoder, form.encoder_params, [values.index(e) for e in found.values])
         if both is None:
