@@ -39,13 +39,13 @@ class Setting:
 
 
 class Step:
-    """A training step, compiled up to its schedule as for a GPU: with its kernels' fused forms and
-    workspaces, and plain layouts."""
+    """A training step, compiled up to its schedule as for a GPU and a policy: with its kernels' fused forms and
+    workspaces, plain layouts, and the plain order, as there is no budget yet."""
 
     def __init__(self, build: Build, n: int, setting: Setting) -> None:
         symbol, shapes = build(n)
         params = MOMENTUM if setting.momentum else {}
-        program = prepare(symbol, shapes, "sgd", "step", optimizer_params=params, machine=setting.machine,
+        program = prepare(symbol, shapes, "sgd", "step", "auto", optimizer_params=params, machine=setting.machine,
                           host_budget=setting.host_bytes, encode=setting.encode)
         request = replace(program.request, verify=False)
         self.state = Compilation(request, program.graph, program.layout)
