@@ -148,8 +148,9 @@ def place_homes(problem: Problem, candidates: list[Candidate], free: bool) -> li
 
 
 def _ranked(count: int) -> list[tuple[Form, float]]:
-    """At most so many pairs of a form and a share, those first that stand at the beginning of both lists."""
-    places = sorted(product(range(len(SHARES)), range(len(FORMS))), key=sum)
+    """At most so many pairs of a form and a share, those first that stand at the beginning of both lists. The first two
+    have long stays: short ones, which take little memory, make a plan of a deep network several times as long."""
+    places = sorted(product(range(len(SHARES)), range(len(FORMS))), key=lambda place: place[0] + 2 * place[1])
     return [(FORMS[-1 - form], SHARES[share]) for share, form in places[:count]]
 
 
