@@ -22,49 +22,67 @@ _NAMED = 3
 """Tensors that a refusal names."""
 
 
-def fastest_within(state: Compilation, candidates: Sequence[Candidate]) -> Candidate:
+def fastest_within(state: Compilation, candidates: Sequence[Candidate], misfit: Candidate | None = None) -> Candidate:
     """The fastest candidate whose packed arenas stay within the budgets; without a budget the lowest peak.
 
-    Raises OutOfMemoryError naming the least budget that would do, to the byte, or where the request has no
-    `names_least`, one that surely would not do, from the candidates' counts. There must be a candidate.
+    `misfit` is one that is known not to fit. Raises OutOfMemoryError naming the least budget that would do, to
+    the byte, or where the request has no `names_least`, one that surely would not do, from the candidates' counts.
+    There must be a candidate.
     """
-    request = state.request
-    budget = request.budget_bytes
+    budget = state.request.budget_bytes
     if budget is None:
         for candidate in sorted(candidates, key=lambda c: (c.peak_bytes, c.seconds)):
-            if not candidate.host_bytes or needed_bytes(state, candidate) < NEVER:
+            if not candidate.host_bytes or least_bytes(state, candidate) < NEVER:
                 return candidate
         raise no_host_room(state, candidates)
-    least: tuple[int, Compilation] | None = None
     for candidate in sorted(candidates, key=lambda c: (c.seconds, c.peak_bytes)):
-        if candidate.peak_bytes <= budget:
-            needed = needed_bytes(state, candidate)
-            if needed <= budget:
-                return candidate
-            least = _smaller(least, needed, state)
-    above = sorted((c for c in candidates if c.peak_bytes > budget), key=lambda c: c.peak_bytes)
-    if above and not request.names_least:
-        bound = above[0].peak_bytes
-        raise _short_refusal(state, bound if least is None else min(bound, least[0]))
-    for candidate in above:
-        if least is not None and candidate.peak_bytes >= least[0]:
-            break
-        least = _smaller(least, needed_bytes(state, candidate), state)
+        if candidate is not misfit and fits(state, candidate):
+            return candidate
+    if not state.request.names_least:
+        bounds = [c.peak_bytes for c in candidates if c.peak_bytes > budget]
+        raise _short_refusal(state, min(bounds, default=budget + 1))
+    least: tuple[int, Compilation] | None = None
+    for candidate in sorted(candidates, key=lambda c: c.peak_bytes):
+        if least is None or candidate.peak_bytes < least[0]:
+            least = _smaller(least, least_bytes(state, candidate), state)
     assert least is not None
     if least[0] >= NEVER:
         raise no_host_room(state, candidates)
     raise _refusal(state, *least)
 
 
-def needed_bytes(state: Compilation, candidate: Candidate) -> int:
-    """The least budget under which a candidate is taken: what it is packed to, or its quick count where that is more,
-    by which it is passed over. So what is named as the least budget is always accepted. What the passes came to is
-    kept in `state.tried`, so that they need not run again on the one that is taken, the last one judged."""
+def fits(state: Compilation, candidate: Candidate) -> bool:
+    """Whether a candidate can be carried out within the budgets: whether the budget is no less than its `least_bytes`.
+
+    It is packed with the smallest workspaces, as for `least_bytes`, and where that is within the budget also with those
+    for which there is room. What the passes came to is kept in `state.tried`, so that they need not run again on the
+    one that is taken, the last one judged.
+    """
+    budget = state.request.budget_bytes
+    assert budget is not None
+    if candidate.peak_bytes > budget:
+        return False
+    trial = state.tried = _carried_out(state, candidate, budget)
+    if not _has_host_room(trial) or _arena_bytes(trial) > budget:
+        return False
+    roomy = replace(trial)
+    choose_workspaces(roomy)
+    if roomy.algorithms != trial.algorithms:
+        assign_offsets(roomy, budget - roomy.persistent_bytes)
+        if _arena_bytes(roomy) <= budget:
+            state.tried = roomy
+    return True
+
+
+def least_bytes(state: Compilation, candidate: Candidate) -> int:
+    """The least budget under which a candidate is taken: what it is packed to with the smallest workspaces, or its
+    quick count where that is more, by which it is passed over; NEVER where the host budget has no room for it."""
     trial = state.tried = _carried_out(state, candidate)
-    assert trial.transient_bytes is not None
-    if trial.host_bytes + trial.home_bytes > allowed_host_bytes(state):
-        return NEVER
-    return max(candidate.peak_bytes, trial.persistent_bytes + trial.transient_bytes)
+    return max(candidate.peak_bytes, _arena_bytes(trial)) if _has_host_room(trial) else NEVER
+
+
+def _has_host_room(trial: Compilation) -> bool:
+    return trial.host_bytes + trial.home_bytes <= allowed_host_bytes(trial)
 
 
 def no_host_room(state: Compilation, candidates: Sequence[Candidate]) -> MXNetError:
@@ -126,30 +144,19 @@ def allowed_host_bytes(state: Compilation) -> int:
     return max(state.request.host_budget_bytes, state.home_bytes)
 
 
-def _carried_out(state: Compilation, candidate: Candidate) -> Compilation:
-    """A copy of the compilation in which the passes up to packing have carried a candidate out."""
+def _carried_out(state: Compilation, candidate: Candidate, budget: int | None = None) -> Compilation:
+    """A copy of the compilation in which the passes up to packing have carried a candidate out with the smallest
+    workspaces; with a budget only so far that one sees whether it fits."""
     trial = replace(state, schedule=candidate.schedule, seconds={}, tried=None)
     if candidate.graph is not None:
         trial.graph, trial.backward_start = candidate.graph, backward_start(candidate.graph)
     apply_schedule(trial)
     share(trial)
-    choose_workspaces(trial)
-    assign_offsets(trial)
-    budget = state.request.budget_bytes
-    if not budget or _arena_bytes(trial) <= budget:
-        return trial
-    return min(trial, _packed_freely(trial), key=_arena_bytes)
+    choose_workspaces(trial, smallest=state.request.budget_bytes is not None)
+    assign_offsets(trial, None if budget is None else max(budget - trial.persistent_bytes, 0))
+    return trial
 
 
 def _arena_bytes(trial: Compilation) -> int:
     assert trial.transient_bytes is not None
     return trial.persistent_bytes + trial.transient_bytes
-
-
-def _packed_freely(trial: Compilation) -> Compilation:
-    """The trial with the smallest workspaces, packed as where nothing fits: so the least budget is named there, and at
-    that budget it must be found again."""
-    free = replace(trial, request=replace(trial.request, budget_bytes=0))
-    choose_workspaces(free)
-    assign_offsets(free)
-    return replace(free, request=trial.request)

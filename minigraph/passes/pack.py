@@ -15,15 +15,19 @@ Lives = list[tuple[int, int, int]]
 """(born, dies, bytes) of each tensor to place."""
 
 
-def assign_offsets(state: Compilation) -> None:
-    """Provide `offsets` (by storage), `workspace_offsets` (by node) and the figures of the transient arena."""
+def assign_offsets(state: Compilation, capacity_bytes: int | None = None) -> None:
+    """Provide `offsets` (by storage), `workspace_offsets` (by node) and the figures of the transient arena.
+
+    With a capacity the first packing within it is taken; where there is none the arena's size says no more than that.
+    """
     sharing = state.sharing
     assert sharing is not None
     transient, lives = _lives(state, on_host=False)
     scratch = _workspaces(state)
     state.lower_bound_bytes = _problem(lives + list(scratch.values())).lower_bound_bytes
     if state.request.memory not in ("naive", "inplace"):
-        solution = _solve(lives + list(scratch.values()), _capacity(state))
+        bounded = state.request.budget_bytes is not None
+        solution = _solve(lives + list(scratch.values()), capacity_bytes, "budget" if bounded else "default")
         starts = solution.offset[len(transient):]
     else:
         solution = _side_by_side(lives, max((b for *_, b in scratch.values()), default=0))
@@ -66,15 +70,9 @@ def _problem(lives: Lives) -> Problem:
     return Problem(columns[:, 0], columns[:, 1], columns[:, 2], ALIGNMENT)
 
 
-def _capacity(state: Compilation) -> int | None:
-    """Bytes that a budget leaves for the transient arena: whatever fits into them will do."""
-    budget = state.request.budget_bytes
-    return None if budget is None else max(budget - state.persistent_bytes, 0)
-
-
-def _solve(lives: Lives, capacity_bytes: int | None = None) -> Solution:
+def _solve(lives: Lives, capacity_bytes: int | None = None, effort: str = "default") -> Solution:
     problem = _problem(lives)
-    solution = pack(problem, capacity_bytes)
+    solution = pack(problem, capacity_bytes, effort)
     validate(problem, solution)
     return solution
 

@@ -20,7 +20,7 @@ from ..ops.registry import get_op
 from ..plan.plan import PERSISTENT_CLASSES
 from .apply_schedule import backward_start, running
 from .compilation import UNBOUNDED, Compilation
-from .evaluate import allowed_host_bytes, fastest_within, needed_bytes, no_host_room
+from .evaluate import allowed_host_bytes, fastest_within, fits, no_host_room
 from .pack import naive_bytes
 from .slice import fastest_of, sliced_graph
 from .workspace import Choices
@@ -53,16 +53,12 @@ def _choose(state: Compilation, strategy: Strategy, problem: Problem, free: bool
     candidates = strategy.offer(problem, free, state.request.search)
     if not candidates:
         raise no_host_room(state, strategy.candidates(replace(problem, host_budget_bytes=UNBOUNDED)))
-    budget = state.request.budget_bytes
-    if budget is not None and state.request.slices == 1 and not _fits(state, candidates, budget):
-        candidates = strategy.further(problem, candidates, free)
-    return fastest_within(state, candidates)
-
-
-def _fits(state: Compilation, candidates: Sequence[Candidate], budget: int) -> bool:
-    """Whether the fastest of the candidates fits, so that no other one can be better."""
+    if state.request.budget_bytes is None or state.request.slices > 1:
+        return fastest_within(state, candidates)
     fastest = min(candidates, key=lambda c: (c.seconds, c.peak_bytes))
-    return fastest.peak_bytes <= budget and needed_bytes(state, fastest) <= budget
+    if fits(state, fastest):
+        return fastest  # no other one can be better
+    return fastest_within(state, strategy.further(problem, candidates, free), fastest)
 
 
 def _extra_seconds(state: Compilation, machine: Machine) -> float:

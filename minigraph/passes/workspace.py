@@ -17,12 +17,13 @@ from ..ops.op import Op
 from .compilation import AlgorithmChoices, Compilation, Sharing
 
 
-def choose_workspaces(state: Compilation) -> None:
-    """Provide `algorithms`: for each node that runs the fastest one of its class, as far as the budget allows."""
+def choose_workspaces(state: Compilation, smallest: bool = False) -> None:
+    """Provide `algorithms`: for each node that runs the fastest one of its class, as far as the budget allows, or that
+    with the smallest workspace."""
     graph, schedule, budget = state.graph, state.schedule, state.request.budget_bytes
     assert graph is not None and schedule is not None
-    room = None
-    if budget is not None and state.sharing is not None:
+    room = [-1] * len(schedule) if smallest else None
+    if not smallest and budget is not None and state.sharing is not None:
         room = (budget - state.persistent_bytes - _live_bytes(state.sharing, len(schedule))).tolist()
     algorithms: list[Algorithm | None] = [None] * len(graph)
     choices = Choices(graph, state.request.algorithms)

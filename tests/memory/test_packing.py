@@ -187,30 +187,27 @@ def too_many(monkeypatch: pytest.MonkeyPatch) -> Problem:
     born = np.sort(draw.integers(0, 500, 500))
     life = np.where(draw.random(500) < 0.2, draw.integers(40, 160, 500), draw.integers(1, 20, 500))
     monkeypatch.setattr(solve, "WALK_PAIRS", 0)
-    monkeypatch.setattr(solve, "EXACT_NODES", {"default": (0, 0)})
+    monkeypatch.setattr(solve, "is_searchable", lambda _: False)
     return Problem(born, born + life, 64 << draw.integers(0, 6, 500))
 
 
 def test_large_buffers_are_placed_first_and_small_ones_around_them_where_too_many_overlap_for_the_walk(
         monkeypatch: pytest.MonkeyPatch, too_many: Problem) -> None:
-    monkeypatch.setattr(solve, "FILL_BUFFERS", 0)
-    monkeypatch.setattr(solve._Packing, "_offer_filled", lambda packing, method, filler: None)
     capacity_bytes = int(too_many.lower_bound_bytes * 1.02)
-    placed = pack(too_many, capacity_bytes)
+    placed = pack(too_many, capacity_bytes, "budget")
     validate(too_many, placed)
     assert placed.method == "coarse" and placed.bytes <= capacity_bytes
     monkeypatch.setattr(solve, "COARSE_BUFFERS", 0)
-    monkeypatch.setattr(solve, "SEARCH_WORK", {"default": 0})
-    assert pack(too_many, capacity_bytes).bytes > capacity_bytes
+    monkeypatch.setattr(solve, "WEIGHING_WORK", {"budget": 0})
+    assert pack(too_many, capacity_bytes, "budget").bytes > capacity_bytes
 
 
 def test_buffers_above_the_ceiling_find_room_sooner_where_too_many_overlap_for_the_walk(
         monkeypatch: pytest.MonkeyPatch, too_many: Problem) -> None:
     problem = too_many
-    monkeypatch.setattr(solve, "COARSE_BUFFERS", 0)
-    monkeypatch.setattr(solve, "SEARCH_WORK", {"default": 0})
+    monkeypatch.setattr(solve, "WEIGHING_WORK", {"default": 0})
     alone = pack(problem, problem.lower_bound_bytes + 64)
-    monkeypatch.setattr(solve, "SEARCH_WORK", {"default": 100_000})
+    monkeypatch.setattr(solve, "WEIGHING_WORK", {"default": 800_000})
     weighed = pack(problem, problem.lower_bound_bytes + 64)
     validate(problem, weighed)
     assert weighed.method == "weighed"
@@ -327,7 +324,7 @@ def test_a_problem_keeps_its_own_read_only_arrays() -> None:
 
 def test_an_unknown_effort_or_negative_capacity_is_refused() -> None:
     problem = Problem([0], [1], [1])
-    with pytest.raises(ValueError, match="effort is 'max'; give one of 'default', 'full'"):
+    with pytest.raises(ValueError, match="effort is 'max'; give one of 'default', 'budget', 'full'"):
         pack(problem, effort="max")
     with pytest.raises(ValueError, match="capacity_bytes is -1"):
         pack(problem, capacity_bytes=-1)

@@ -1,4 +1,4 @@
-"""The exact search finds what heuristics miss, proves what cannot be, and stops by a count of nodes."""
+"""The exact search finds what heuristics miss, proves what cannot be, and stops by a count of turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from minigraph.memory.packing import Problem, Solution, pack, solve, validate
-from minigraph.memory.packing.exact import Search, _luby, _rules, fit_within, is_searchable
+from minigraph.memory.packing.exact import Attempts, Search, _luby, _rules, is_searchable, short_attempts
 from minigraph.memory.packing.instance import PLACED, Instance
 from minigraph.memory.packing.placement import Placer
 from minigraph.memory.packing.search import Walk
@@ -32,6 +32,16 @@ def small(seed: int) -> Problem:
     return Problem(born, [b + r.randint(1, 4) for b in born], [r.randint(1, 5) for _ in born], alignment=1)
 
 
+def fit_within(placer: Placer, capacity: int, turns: int, attempts: int = 50) -> tuple[list[int] | None, bool]:
+    """A placement within a capacity by some attempts, and whether the answer is final."""
+    search = Attempts(placer)
+    for _ in range(attempts):
+        found = search.next(turns, capacity)
+        if found is not None or search.is_final:
+            return found, True
+    return None, False
+
+
 def least_by_trying_all(problem: Problem) -> int:
     """The smallest arena over all orders of placing first-fit, among which is a best one."""
     placer = Placer(problem)
@@ -43,10 +53,10 @@ def test_the_search_agrees_with_trying_every_order() -> None:
         problem = small(seed)
         least = least_by_trying_all(problem)
         placer = Placer(problem)
-        found, final = fit_within(placer, least, 100_000)
+        found, final = fit_within(placer, least, 1_000)
         assert final and found is not None and placer.top(found) <= least
         validate(problem, Solution(placer.offsets_bytes(found), placer.top(found), "exact"))
-        assert fit_within(placer, least - 1, 100_000) == (None, True)
+        assert fit_within(placer, least - 1, 1_000) == (None, True)
 
 
 def tiled(seed: int, tiles: int) -> tuple[Problem, int]:
@@ -70,22 +80,53 @@ def test_what_fits_without_waste_is_never_proved_not_to_fit() -> None:
     solved = 0
     for seed in range(40):
         problem, capacity = tiled(seed, 10 + seed)
-        found, final = fit_within(Placer(problem), capacity, 500)
+        found, final = fit_within(Placer(problem), capacity, 100, 12)
         assert final == (found is not None)
         solved += final
     assert solved > 30
 
 
-@pytest.mark.parametrize("seed, tiles", [(0, 60), (1, 100), (11, 100)])
-def test_what_a_later_rule_solves_at_once_is_found_before_the_first_rules_spend_all_nodes(seed: int,
-                                                                                          tiles: int) -> None:
-    problem, capacity = tiled(seed, tiles)
+@pytest.mark.parametrize("tiles", [60, 100, 200])
+def test_where_an_attempt_finds_nothing_it_goes_on_with_more_room_and_does_not_begin_anew(tiles: int) -> None:
+    problem, capacity = tiled(3, tiles)
     placer = Placer(problem)
-    first = next(iter(_rules(Instance(placer, capacity))))
-    assert Search(Instance(placer, capacity), first, len(placer) + 1_000).run() is None
-    found, _ = fit_within(placer, capacity, 1_200)
-    assert found is not None
-    validate(problem, Solution(placer.offsets_bytes(found), placer.top(found), "exact"))
+    instance = Instance(placer, capacity)
+    search = Search(instance, next(iter(_rules(instance))), 1, 5, 2 * capacity)
+    found = search.run()
+    assert found is not None and search.nodes <= 2 * tiles and not search.is_proved
+    assert capacity < (found + instance.size[:-1]).max() <= instance.capacity
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_an_attempt_finds_does_not_depend_on_the_capacity_that_is_asked_for(seed: int) -> None:
+    problem, height = tiled(seed, 50)
+    placer, turns = Placer(problem), short_attempts(50)
+    tops = []
+    alone = Attempts(placer)
+    for number in turns:
+        found = alone.next(number, height + 15)
+        tops.append(2 * height if found is None else placer.top(found))
+    for capacity in (min(tops) - 1, min(tops), height + 5):
+        asked = Attempts(placer)
+        found_at = [k for k, number in enumerate(turns) if asked.next(number, capacity) is not None]
+        assert found_at == [k for k, top in enumerate(tops) if top <= capacity]
+
+
+def tight(seed: int) -> Problem:
+    """Tiles of which some are cut off, so that little is wasted and a packing at the bound is hard to find."""
+    problem, _ = tiled(seed, 100)
+    return Problem(problem.born, problem.dies, np.maximum(problem.size_bytes - problem.born % 3, 1) * 100, alignment=1)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_capacity_is_met_if_and_only_if_it_is_no_less_than_what_is_reached_without_one(
+        seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solve, "SEARCH_WORK", {"budget": 50_000})
+    problem = tight(seed)
+    alone = pack(problem, effort="budget").bytes
+    assert alone > problem.lower_bound_bytes and pack(problem, alone, "budget").bytes <= alone
+    for less in (1, 50):
+        assert pack(problem, alone - less, "budget").bytes > alone - less
 
 
 def test_what_can_only_lie_above_an_undermost_buffer_is_lifted_in_other_sections() -> None:
@@ -113,18 +154,18 @@ def test_the_same_problem_takes_the_same_nodes_and_gets_the_same_offsets() -> No
     runs = []
     for _ in range(2):
         instance = Instance(Placer(hard("A")), 1024)
-        search = Search(instance, next(iter(_rules(instance))), 5_000)
+        search = Search(instance, next(iter(_rules(instance))), 5_000, 1, 1024)
         runs.append((search.run(), search.nodes))
     assert runs[0][1] == runs[1][1] and runs[0][0] is not None
     np.testing.assert_array_equal(runs[0][0], runs[1][0])
 
 
 @pytest.mark.skipif(not HARD_FOLDER.is_dir(), reason="minimalloc's instances are not in ../shared/packing")
-def test_a_search_stops_at_its_limit_and_does_not_take_that_for_a_proof() -> None:
+def test_a_search_stops_at_its_turns_and_does_not_take_that_for_a_proof() -> None:
     instance = Instance(Placer(hard("E")), 1024)
-    search = Search(instance, next(iter(_rules(instance))), 50)
-    assert search.run() is None and search.nodes == 50 and not search.is_proved
-    assert fit_within(Placer(hard("E")), 1024, 50) == (None, False)
+    search = Search(instance, next(iter(_rules(instance))), 50, 1, 1024)
+    assert search.run() is None and not search.is_proved and instance.capacity == 1024
+    assert fit_within(Placer(hard("E")), 1024, 50, 1) == (None, False)
 
 
 def test_independent_stretches_of_time_are_solved_one_after_the_other() -> None:
@@ -133,7 +174,7 @@ def test_independent_stretches_of_time_are_solved_one_after_the_other() -> None:
         rows = [(9 * k + b, 9 * k + d, s) for k in range(stretches) for b, d, s in
                 ((0, 3, 2), (2, 5, 2), (4, 7, 2), (0, 1, 2), (3, 4, 2), (6, 8, 2), (5, 6, 2))]
         instance = Instance(Placer(Problem(*np.array(rows).T, alignment=1)), 4)
-        search = Search(instance, next(iter(_rules(instance))), 100_000)
+        search = Search(instance, next(iter(_rules(instance))), 100_000, 1, 4)
         search.run()
         return search.nodes
     assert nodes(64) <= 64 * nodes(1)
@@ -141,45 +182,32 @@ def test_independent_stretches_of_time_are_solved_one_after_the_other() -> None:
 
 def test_the_local_search_starts_from_a_heuristics_order_where_the_exact_one_found_the_best(
         monkeypatch: pytest.MonkeyPatch) -> None:
-    """A little above the bound the exact search finds a placement, at the bound none: the local search goes on."""
+    """The exact search finds a placement a little above the bound: the local search goes on, as if it had not."""
     small_sizes, height = tiled(5, 60)
-    tight, _ = fit_within(Placer(small_sizes), height, 2_000)
+    tight, _ = fit_within(Placer(small_sizes), height, 1_000)
     assert tight is not None
     problem = Problem(small_sizes.born, small_sizes.dies, small_sizes.size_bytes * 100, alignment=1)
-    answers = [[at * 100 + 200 for at in tight], None]
+    answers = [[at * 100 + 200 for at in tight], *[None] * 100]
     orders = []
 
     class Watched(Walk):
         def __init__(self, placer: Placer, order: list[int], top: int, goal: int) -> None:
             orders.append(order)
+            assert top > height * 100 + 200
             super().__init__(placer, order, top, goal)
 
-    monkeypatch.setattr(solve, "fit_within", lambda *_: (answers.pop(0) if answers else None, False))
+    monkeypatch.setattr(Attempts, "next", lambda *_: answers.pop(0))
     monkeypatch.setattr(solve, "Walk", Watched)
     solution = pack(problem)
-    assert not answers and [sorted(order) for order in orders] == [list(range(len(problem)))]
+    assert [sorted(order) for order in orders] == [list(range(len(problem)))]
     validate(problem, solution)
     assert solution.bytes <= height * 100 + 200
 
 
-def test_where_nothing_is_found_at_the_bound_a_placement_halfway_to_the_best_is_looked_for(
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    tight, height = tiled(5, 60)
-    problem = Problem(tight.born, tight.dies, tight.size_bytes * 100, alignment=1)
-    asked = []
-    monkeypatch.setattr(solve, "fit_within", lambda _, capacity, nodes: (asked.append(capacity), (None, False))[1])
-    pack(problem)
-    assert asked[0] == height * 100 * 1.004 and len(asked) == solve.EXACT_CAPACITIES
-    assert asked[1] - asked[0] == pytest.approx(2 * (asked[2] - asked[1]), abs=1)
-    asked.clear()
-    pack(problem, capacity_bytes=height * 100)
-    assert asked == [height * 100]
-
-
-def test_however_many_buffers_there_are_an_attempt_has_a_node_for_each() -> None:
+def test_however_many_buffers_there_are_an_attempt_places_all() -> None:
     count = 1_500
     problem = Problem(list(range(count)), [k + 2 for k in range(count)], [1] * count, alignment=1)
-    found, _ = fit_within(Placer(problem), 2, 1)
+    found, _ = fit_within(Placer(problem), 2, 1, 1)
     assert found is not None and set(found) == {0, 1}
 
 

@@ -1,4 +1,4 @@
-"""Filling from the bottom up: right offsets, near the bound where heuristics are not, and repaired without loss."""
+"""Filling from the bottom up: right offsets, and near the bound where heuristics are not."""
 
 from __future__ import annotations
 
@@ -80,25 +80,6 @@ def test_blends_end_at_the_first_that_meets_the_goal() -> None:
     assert filler.placer.work == once
 
 
-def test_repairs_lower_what_ends_above_a_ceiling_and_never_lose_the_best() -> None:
-    problem = cut(250, 4)
-    filler = filled(problem)
-    before = checked(problem, filler)
-    filler.repair(problem.lower_bound_bytes, 4_000_000)
-    assert checked(problem, filler) < before
-    again = filled(problem)
-    again.repair(problem.lower_bound_bytes, 4_000_000)
-    assert again.offset == filler.offset
-
-
-def test_repairs_end_where_nothing_is_above_the_ceiling() -> None:
-    problem = cut(100, 5)
-    filler = filled(problem)
-    before = filler.placer.work
-    filler.repair(filler.top, MUCH)
-    assert filler.placer.work == before
-
-
 def test_fixed_buffers_and_mixed_alignments_are_not_filled_in() -> None:
     assert is_fillable(Placer(Problem([0, 1], [2, 3], [1, 1])))
     assert not is_fillable(Placer(Problem([0, 1], [2, 3], [1, 1], [64, 128])))
@@ -108,21 +89,8 @@ def test_fixed_buffers_and_mixed_alignments_are_not_filled_in() -> None:
 def test_many_buffers_without_a_hole_are_packed_closer_than_by_heuristics(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = cut(700, 6)
     monkeypatch.setattr(solve, "FILL_BUFFERS", 500)
-    monkeypatch.setattr(solve._Packing, "_search", lambda packing, work: None)
-    monkeypatch.setattr(solve._Packing, "_search_exactly", lambda packing, nodes: None)
+    monkeypatch.setattr(solve._Packing, "_search", lambda packing: None)
     placed = pack(problem)
     validate(problem, placed)
     monkeypatch.setattr(solve, "FILL_BUFFERS", MUCH)
     assert placed.method == "filled" and placed.bytes < 0.9 * pack(problem).bytes
-
-
-def test_nothing_is_searched_where_filling_ends_far_above_a_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = cut(500, 7)
-    searched: list[int] = []
-    monkeypatch.setattr(solve, "FILL_BUFFERS", 400)
-    monkeypatch.setattr(solve._Packing, "_search_on", lambda packing, effort: searched.append(packing.top))
-    least = pack(problem, problem.lower_bound_bytes + 1)
-    assert least.bytes > problem.lower_bound_bytes * (1 + solve.FILL_REACH) and not searched
-    pack(problem, int(least.bytes / (1 + solve.FILL_REACH / 2)))
-    pack(problem)
-    assert len(searched) == 2

@@ -50,8 +50,9 @@ def test_without_the_least_budget_the_same_budgets_are_refused_and_nothing_above
     program = prepare(network(), SHAPES, "sgd", memory=memory)
     least = least_budget(program)
     packed: list[int] = []
-    judged = evaluate.needed_bytes
-    monkeypatch.setattr(evaluate, "needed_bytes", lambda state, c: packed.append(c.peak_bytes) or judged(state, c))
+    carried_out = evaluate._carried_out
+    monkeypatch.setattr(evaluate, "_carried_out",
+                        lambda state, c, *rest: packed.append(c.peak_bytes) or carried_out(state, c, *rest))
     for budget in (1000, least // 2, least - 1, least, least + 1000):
         packed.clear()
         request = replace(program.request, budget_bytes=budget, names_least=False)
@@ -64,10 +65,11 @@ def test_without_the_least_budget_the_same_budgets_are_refused_and_nothing_above
         assert all(peak <= budget for peak in packed)
 
 
-def test_no_candidate_is_packed_twice_to_refuse_a_budget(monkeypatch) -> None:
+def test_no_candidate_is_packed_twice_for_the_same_capacity_to_refuse_a_budget(monkeypatch) -> None:
     packed: list[object] = []
     carried_out = evaluate._carried_out
-    monkeypatch.setattr(evaluate, "_carried_out", lambda state, c: packed.append(c) or carried_out(state, c))
+    monkeypatch.setattr(evaluate, "_carried_out",
+                        lambda state, c, *rest: packed.append((c, *rest)) or carried_out(state, c, *rest))
     program = prepare(network(), SHAPES, "sgd", memory="auto")
     least = least_budget(program)
     for budget in (1000, least - 1):
@@ -75,7 +77,7 @@ def test_no_candidate_is_packed_twice_to_refuse_a_budget(monkeypatch) -> None:
         with pytest.raises(OutOfMemoryError):
             compile_program(program.graph, replace(program.request, budget_bytes=budget),
                             copy.deepcopy(program.layout))
-        assert packed and len({id(candidate) for candidate in packed}) == len(packed)
+        assert packed and len({(id(candidate), *rest) for candidate, *rest in packed}) == len(packed)
 
 
 def test_a_refusal_is_one_paragraph_with_both_budgets() -> None:
@@ -106,8 +108,8 @@ def test_the_smallest_workspaces_are_taken_where_larger_ones_do_not_pack(monkeyp
     request = replace(program.request, algorithms=lambda op, params, ins, outs: ways, budget_bytes=budget)
     pack = evaluate.assign_offsets
 
-    def pack_badly(trial) -> None:
-        pack(trial)
+    def pack_badly(trial, capacity_bytes=None) -> None:
+        pack(trial, capacity_bytes)
         if any(algorithm is not None and algorithm.workspace_bytes for algorithm in trial.algorithms):
             trial.transient_bytes += budget
 

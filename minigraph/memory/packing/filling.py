@@ -3,8 +3,7 @@
 Of all buffers that are left those come next that can lie lowest; among the sections of time in which they live the one
 is filled in which most bytes are left, since it has the least room to spare, by whoever there comes first by an
 urgency. It takes some 30 microseconds a buffer, and what it wastes depends on the urgencies: so several blends of how
-long a buffer lives, of its size and of the load that it meets are tried, and the best one is repaired by changing the
-urgencies of a buffer that ends too high and of some that live beside it.
+long a buffer lives, of its size and of the load that it meets are tried.
 
 The exact search (:mod:`.exact`) decides likewise, but looks ahead and turns back; with thousands of buffers, or where
 there is no placement, this is quicker by orders of magnitude. Choosing the lowest place first is best-fit filling of
@@ -30,9 +29,6 @@ BUFFER_WORK = 300
 #: each of these was the best of some hundred random ones on one of them, or nearly.
 BLENDS = ((1.0, 1.0, 1.0), (1.0, 1.0, 0.0), (0.5, 0.0, 1.0), (1.0, 0.0, 0.15), (0.1, 0.65, 1.0), (0.2, 1.0, 0.0),
           (1.0, 0.3, 0.0), (0.8, 1.0, 0.3))
-#: Shares of the buffers beside the one that ends too high whose urgencies change, and by how much, in deviations.
-SHARES, CHANGES = (0.01, 0.03, 0.1, 0.3), (0.1, 0.3, 1.0, 2.0)
-
 Float64Array = NDArray[np.float64]
 
 
@@ -42,7 +38,6 @@ class Filler:
     Attributes:
         placer: the problem's; what is done counts in its ``work``.
         top, offset: the best so far, in units; ``offset`` by the placer's numbers, None before the first.
-        urgency: by which that one was made, by numbers of the filler's own.
     """
 
     def __init__(self, placer: Placer) -> None:
@@ -57,7 +52,6 @@ class Filler:
         self._load = np.cumsum(change)[:-1]
         self.top = PLACED
         self._at: Int64Array | None = None
-        self.urgency = np.zeros(len(placer))
 
     @property
     def offset(self) -> list[int] | None:
@@ -79,45 +73,12 @@ class Filler:
             if self.top <= goal or self.placer.work >= stop_at:
                 return
             parts = (w * column for w, column in zip(weights, columns, strict=True))
-            urgency = _standardised(sum(parts, np.zeros(len(met))))
-            self._keep(self.fill(urgency), urgency)
+            self._keep(self.fill(_standardised(sum(parts, np.zeros(len(met))))))
 
-    def repair(self, ceiling: int, work: int) -> None:
-        """Change urgencies around whatever ends above the ceiling, as long as it does not add up to more, until nothing
-        does or so much work is done."""
-        if self._at is None:
-            return
-        draw, stop_at = random.Random(0), self.placer.work + work
-        urgency, at = self.urgency, self._at
-        excess = self._above(at, ceiling)
-        while excess.any() and self.placer.work < stop_at:
-            changed = self._changed(urgency, excess, draw)
-            tried = self.fill(changed)
-            self._keep(tried, changed)
-            above = self._above(tried, ceiling)
-            if above.sum() <= excess.sum():
-                urgency, at, excess = changed, tried, above
-
-    def _above(self, at: Int64Array, ceiling: int) -> Int64Array:
-        return np.maximum(at + self._size - ceiling, 0)
-
-    def _keep(self, at: Int64Array, urgency: Float64Array) -> None:
+    def _keep(self, at: Int64Array) -> None:
         top = int((at + self._size).max(initial=0))
         if top < self.top:
-            self.top, self._at, self.urgency = top, at, urgency
-
-    def _changed(self, urgency: Float64Array, excess: Int64Array, draw: random.Random) -> Float64Array:
-        """Other urgencies for some that live beside one that ends too high, and at times a higher one for itself."""
-        changed = urgency.copy()
-        high = draw.choice(np.flatnonzero(excess).tolist())
-        beside = np.flatnonzero((self._born < self._dies[high]) & (self._dies > self._born[high])).tolist()
-        share, change = draw.choice(SHARES), draw.choice(CHANGES)
-        for i in beside:
-            if draw.random() < share:
-                changed[i] += change * draw.gauss(0, 1)
-        if draw.random() < 0.5:
-            changed[high] += draw.choice(CHANGES)
-        return changed
+            self.top, self._at = top, at
 
     def fill(self, urgency: Float64Array) -> Int64Array:
         """Offsets by the filler's own numbers: where several could lie lowest, the most urgent one does."""

@@ -31,7 +31,7 @@ class Walk:
         placer: of a problem that has the neighbours of every buffer listed (``list_degree`` of n).
         order: the free buffers, in the order of a good first-fit placement.
         top: arena size of that placement, in units.
-        goal: arena size at which to stop, in units.
+        goal: the least arena size that there can be, in units.
     """
 
     def __init__(self, placer: Placer, order: Sequence[int], top: int, goal: int) -> None:
@@ -50,8 +50,8 @@ class Walk:
         self._random = random.Random(0)
         self._ceiling = self._below(top)
 
-    def run(self, work: int) -> list[int] | None:
-        """Walk until the goal is met or ``work`` placements were inspected.
+    def run(self, work: int, enough: int = 0) -> list[int] | None:
+        """Walk until the goal or an arena of ``enough`` units is met, or ``work`` placements were inspected.
 
         Returns:
             The best placement below the first one's top, as offsets in units, or None if there was none.
@@ -62,7 +62,7 @@ class Walk:
             if not self._waiting:
                 best = list(self._start)
                 top = max(self._end)
-                if top <= self._goal:
+                if top <= max(self._goal, enough):
                     break
                 self._lower_ceiling(top)
             i = heappop(self._waiting)[1]

@@ -1,60 +1,50 @@
 """Choosing offsets: heuristics from cheap to costly, until the lower bound is met; then, where there are many buffers,
-fillings from the bottom up; then a short exact search, a local one, and with time for it a long exact one.
+fillings from the bottom up; then short attempts of an exact search, a local one, and where there is time for them long
+exact ones.
 
-Every limit is a count of work and never a clock, so that the same problem always gets the same plan.
+Every limit is a count of work and never a clock, so that the same problem always gets the same plan. And a capacity
+only tells where to stop: what is tried, and in which order, does not depend on it. So a capacity is met if and only if
+it is no less than what the same effort comes to without one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .exact import fit_within, is_searchable
+from .exact import Attempts, is_searchable, long_attempts, short_attempts
 from .filling import Filler, is_fillable
 from .placement import Placer
 from .problem import Int64Array, Problem, Solution
 from .search import Walk
 
-#: Above the bound by no more than this, a solution is good enough to spare the search.
+#: Above the bound by no more than this, a solution is good enough to spare the search, except by full effort.
 CLOSE_ENOUGH = 0.0005
 #: Heuristics that always run, unless the lower bound is met before.
 CHEAPEST = 2
 #: Buffers from which on the second of them takes minutes, and runs only where the first is not good enough.
 LARGE = 200_000
 #: Further heuristics go on until this much work is done (each is finished that was begun), then the search has a
-#: share of its own. A unit takes about 0.1 microseconds.
-HEURISTIC_WORK = {"default": 12_000_000, "full": 200_000_000}
-SEARCH_WORK = {"default": 6_000_000, "full": 40_000_000}
-#: Nodes of the exact search for each capacity it is asked for, before the walk, and behind it, up to so many buffers,
-#: some 5000 a second; a node takes as much longer as there are more buffers, and the nodes become fewer by as much.
-EXACT_BUFFERS = 1_000
-EXACT_NODES = {"default": (2_500, 0), "full": (5_000, 130_000)}
-#: Capacities that it is asked for where none is given.
-EXACT_CAPACITIES = 3
-#: Above the bound by this part of it a placement is looked for first, which is found more easily than at the bound.
-EASIER = 0.004
-#: From so many buffers on, beyond what the exact search takes, they are filled in from the bottom up before anything is
-#: searched. Repairs of the large ones may take the second times the work of a search. What then ends by more than the
-#: third above a capacity is left so: on five steps in slices repairs gained 0.006 to 0.036, and the walk less.
-FILL_BUFFERS, FILL_REPAIRS, FILL_REACH = 3_000, 4, 0.04
-#: Buffers up to which they are: every one looks at all that are left, so that 21,000 take 1.2 s and twice as many 4.
-FILL_MOST = 30_000
+#: share of its own, and weighing another. A unit takes about 0.1 microseconds.
+HEURISTIC_WORK = {"default": 12_000_000, "budget": 12_000_000, "full": 200_000_000}
+SEARCH_WORK = {"default": 6_000_000, "budget": 6_000_000, "full": 40_000_000}
+WEIGHING_WORK = {"default": 6_000_000, "budget": 48_000_000, "full": 320_000_000}
+#: Nodes of the long attempts of the exact search, before the walk and behind it; some 5000 a second.
+EXACT_NODES = {"default": (0, 0), "budget": (0, 0), "full": (5_000, 130_000)}
+#: Between so many buffers they are filled in from the bottom up before anything is searched: every one looks at all
+#: that are left, so that 21,000 take 1.2 s and twice as many 4.
+FILL_BUFFERS, FILL_MOST = 3_000, 30_000
 #: The walk lists every pair of overlapping lifetimes; with more than this many it would not pay, and the buffers are
 #: weighed instead: what ended above a ceiling, this part above the bound, weighs as much more. Measured on slices: with
 #: 0.02 to 0.025 the arena is least after 15 fits, with a ceiling at a capacity 0.04 above the bound 2 % larger.
 WALK_PAIRS = 1_500_000
 CEILING, HEAVIER = 0.025, 2.0
-#: With a capacity there is this many times as much work for it, unless the best is further above the capacity, or the
-#: large buffers have been placed exactly before, which weighing then seldom betters (in none of four refused plans of
-#: ResNet-50 with 513 to 520 images and 4 GiB).
-CAPPED_WORK, HOPELESS = 8, 0.15
-#: With a capacity, buffers above this part of the bound are filled in alone, if they are no more than so many, and
-#: repaired to this part of the room between bound and capacity; where that fails the exact search is asked by so many
-#: nodes. The others are weighed around them. Measured on 21,000 buffers of 32 slices: in 1 s the large ones are
-#: repaired to 0.019 above the bound, and the others lift that to 0.021, where filling all in leaves 0.05.
-COARSE, COARSE_BUFFERS, COARSE_NODES, COARSE_ROOM = 0.002, 4_000, 700, 0.7
+#: Before they are weighed, except by default effort, buffers above this part of the bound, but no more than so many,
+#: are placed by attempts of the exact search; the others are weighed around them. Measured on ResNet-50 in 32 slices,
+#: 15,237 buffers: with 0.0005 of the bound, 6,502 buffers, 1.007 to 1.015 after 3 s each; with 0.001 or more 1.033.
+COARSE, COARSE_BUFFERS, COARSE_ATTEMPTS = 0.0005, 8_000, 3
 
 Order = list[int]
 Placement = list[int]
@@ -67,9 +57,10 @@ def pack(problem: Problem, capacity_bytes: int | None = None, effort: str = "def
     Args:
         problem: the buffers.
         capacity_bytes: once the two cheapest heuristics have run, stop at the first solution that fits into
-            this many bytes. When none does, the smallest found is returned all the same: compare its ``bytes``.
-        effort: ``"default"`` keeps to about a second of work on a large problem, ``"full"`` searches some ten
-            times as long where the lower bound is not met.
+            this many bytes. None does if and only if the same effort without a capacity comes to more; then what is
+            returned is no more than that it does not fit, and larger than what could be found.
+        effort: ``"default"`` keeps to about a second of work on a large problem, ``"budget"`` searches longer where
+            too many lifetimes overlap for the walk, ``"full"`` some ten times as long where the lower bound is not met.
 
     Raises:
         ValueError: an unknown effort or a negative capacity.
@@ -78,144 +69,118 @@ def pack(problem: Problem, capacity_bytes: int | None = None, effort: str = "def
         raise ValueError(f"pack: effort is {effort!r}; give one of {', '.join(map(repr, SEARCH_WORK))}")
     if capacity_bytes is not None and capacity_bytes < 0:
         raise ValueError(f"pack: capacity_bytes is {capacity_bytes}; give 0 or more")
-    return _Packing(problem, capacity_bytes).solve(effort)
+    return _Packing(problem, capacity_bytes, effort).solve()
 
 
 class _Packing:
     """The best placement so far of one problem, and what is good enough."""
 
-    def __init__(self, problem: Problem, capacity_bytes: int | None) -> None:
+    def __init__(self, problem: Problem, capacity_bytes: int | None, effort: str) -> None:
         self.placer = Placer(problem)
         self.problem = problem
+        self.effort = effort
         bound = self.placer.bound
         self.bound = bound
-        self.is_capped = capacity_bytes is not None
-        self.goal = bound if capacity_bytes is None else max(bound, capacity_bytes // self.placer.unit_bytes)
-        self.close = self.goal if self.is_capped else self.goal + int(bound * CLOSE_ENOUGH)
+        self.capacity = None if capacity_bytes is None else capacity_bytes // self.placer.unit_bytes
+        self.goal = max(bound, self.capacity or 0)
+        self.close = max(self.goal, bound if effort == "full" else bound + int(bound * CLOSE_ENOUGH))
         # Buffers of their own bytes: what everything else has to beat.
         naive = problem.naive_offsets[self.placer.ids] // self.placer.unit_bytes
         self.top, self.placement, self.method = self.placer.top(naive), naive.tolist(), "naive"
         self.order: Order | None = None
-        self.filled = self.coarse = False
-        """Whether buffers were filled in, and whether the large ones were placed first and the others around them."""
+        self.order_top = self.top
 
-    def solve(self, effort: str) -> Solution:
+    def solve(self) -> Solution:
         if self.top > self.bound:
-            self._run_heuristics(HEURISTIC_WORK[effort])
-        if self.top > self.close:
-            self._fill(SEARCH_WORK[effort])
-        if not self.filled or not self._is_beyond(self.top, self.goal):
-            self._search_on(effort)
+            self._run_heuristics(HEURISTIC_WORK[self.effort])
+        if self.top > self.close and (self.capacity is None or self.capacity >= self.bound):
+            self._fill()
+            self._search()
         offset = self.placer.offsets_bytes(self.placement)
         return Solution(offset, self.top * self.placer.unit_bytes, self.method)
-
-    def _search_on(self, effort: str) -> None:
-        before, behind = (n * EXACT_BUFFERS // max(len(self.placer), EXACT_BUFFERS) for n in EXACT_NODES[effort])
-        self._search_exactly(before)
-        if self.top > self.close:
-            self._search(SEARCH_WORK[effort])
-        self._search_exactly(behind)
 
     def _run_heuristics(self, work: int) -> None:
         for number, (method, order, place) in enumerate(_heuristics(self.placer)):
             cheapest = CHEAPEST if len(self.problem) < LARGE else 1
             if number >= cheapest and (self.placer.work > work or self.top <= self.goal):
                 return
-            self._offer(method, place(order), order)
+            if self._offer(method, place(order)):
+                self.order, self.order_top = order, self.top
             if self.top <= self.bound:
                 return
 
-    def _offer(self, method: str, placement: Placement | None, order: Order) -> None:
-        if placement is not None and self.placer.top(placement) < self.top:
-            self.top, self.placement, self.method = self.placer.top(placement), placement, method
-            self.order = order or self.order  # the exact search has none, and the walk needs one
+    def _offer(self, method: str, placement: Placement | None) -> bool:
+        """Keep a placement if it is the best so far; whether it is."""
+        if placement is None or self.placer.top(placement) >= self.top:
+            return False
+        self.top, self.placement, self.method = self.placer.top(placement), placement, method
+        return True
 
-    def _search(self, work: int) -> None:
-        order = self.order
-        if order is None:
-            return
-        if int(self.placer.degrees().sum()) // 2 > WALK_PAIRS:
-            self._weigh(work if self.coarse or not self.is_capped else work * CAPPED_WORK)
-            return
-        placer = Placer(self.problem, list_degree=len(self.placer))
-        found = Walk(placer, order, self.top, self.goal).run(work)
-        self._offer("walk", found, order)
+    def _most(self) -> int:
+        """The largest arena of use."""
+        return self.top - 1 if self.capacity is None else min(self.top - 1, self.capacity)
 
-    def _search_exactly(self, nodes: int) -> None:
-        """Ask for a placement a little above the goal, then for one at it, or halfway to the best if there is none."""
-        if nodes == 0 or self.top <= self.close or not is_searchable(self.placer):
+    def _fill(self) -> None:
+        """Fill all buffers in from the bottom up, in several ways."""
+        if FILL_BUFFERS <= len(self.placer) <= FILL_MOST and is_fillable(self.placer):
+            filler = Filler(self.placer)
+            filler.blend(self.close, SEARCH_WORK[self.effort])
+            self._offer("filled", filler.offset)
+
+    def _search(self) -> None:
+        before, behind = EXACT_NODES[self.effort]
+        if is_searchable(self.placer):
+            self._attempt(Attempts(self.placer), short_attempts(len(self.placer)))
+        long = Attempts(self.placer) if before and is_searchable(self.placer) else None
+        if long is not None:
+            self._attempt(long, long_attempts(before, long))
+        if self.top <= self.close:
             return
-        failed, capacity = self.goal - 1, self.goal
-        if not self.is_capped and self.top > self.goal + int(self.bound * EASIER):
-            capacity += int(self.bound * EASIER)
-        for _ in range(1 if self.is_capped else EXACT_CAPACITIES):
-            found, _ = fit_within(self.placer, capacity, nodes)
-            self._offer("exact", found, [])
-            failed = capacity if found is None else failed
-            if self.top <= max(self.close, failed + int(self.bound * CLOSE_ENOUGH) + 1):
+        if int(self.placer.degrees().sum()) // 2 <= WALK_PAIRS:
+            self._walk()
+        else:
+            if self.effort != "default":
+                self._search_coarsely()
+            if self.top > self.close:
+                self._weigh()
+        if long is not None:
+            self._attempt(long, long_attempts(behind, long))
+
+    def _attempt(self, attempts: Attempts, turns: Iterable[int]) -> None:
+        """Search exactly, attempt after attempt."""
+        for number in turns:
+            if self.top <= self.close or attempts.is_final:
                 return
-            capacity = self.goal if failed < self.goal else (failed + self.top) // 2
+            self._offer("exact", attempts.next(number, self._most()))
 
-    def _is_hopeless(self) -> bool:
-        """Whether no way to weigh or to search is worth it for the capacity."""
-        return self.top > self.goal * (1 + HOPELESS) or self.goal == self.bound
+    def _walk(self) -> None:
+        """Walk from the best order of a heuristic, as if nothing but heuristics had run."""
+        if self.order is not None:
+            placer = Placer(self.problem, list_degree=len(self.placer))
+            walk = Walk(placer, self.order, self.order_top, self.bound)
+            self._offer("walk", walk.run(SEARCH_WORK[self.effort], self.close))
 
-    def _fill(self, work: int) -> None:
-        """Fill all buffers in from the bottom up, and then, with a capacity, the large ones alone."""
-        placer = self.placer
-        if not FILL_BUFFERS <= len(placer) <= FILL_MOST or not is_fillable(placer) \
-                or self.is_capped and self.goal == self.bound:
+    def _search_coarsely(self) -> None:
+        """Place the large buffers by attempts of the exact search, and the others around them."""
+        placer, problem = self.placer, self.problem
+        largest = np.argsort(-placer.size, kind="stable")[:COARSE_BUFFERS]
+        ids = placer.ids[np.sort(largest[placer.size[largest] > COARSE * self.bound])]
+        if not is_fillable(placer) or not len(ids):
             return
-        self.filled = True
-        filler = Filler(placer)
-        filler.blend(self.close, work)
-        self._offer_filled("filled", filler)
-        large = placer.ids[placer.size > COARSE * self.bound]
-        if self.is_capped and self.top > self.close and 0 < len(large) <= COARSE_BUFFERS:
-            self._fill_coarsely(large, work)
+        large = Placer(Problem(problem.born[ids], problem.dies[ids], problem.size_bytes[ids], problem.alignments[ids]))
+        attempts, fixed = Attempts(large), np.full(len(problem), -1)
+        for turns in short_attempts(len(large))[:COARSE_ATTEMPTS]:
+            found = attempts.next(turns, self._most() * placer.unit_bytes // large.unit_bytes)
+            if found is not None and self.top > self.close:
+                fixed[ids] = large.offsets_bytes(found)
+                around = Placer(Problem(problem.born, problem.dies, problem.size_bytes, problem.alignments, fixed))
+                weight = (around.size * (around.dies - around.born)).astype(np.float64)
+                self._weigh_in("coarse", around, weight, large.top(found), SEARCH_WORK["default"])
 
-    def _offer_filled(self, method: str, filler: Filler) -> None:
-        if filler.offset is not None:
-            self._offer(method, filler.offset, np.argsort(filler.offset, kind="stable").tolist())
-
-    def _fill_coarsely(self, large: Int64Array, work: int) -> None:
-        """Place the large buffers and the others around them."""
-        problem = self.problem
-        placer = Placer(Problem(problem.born[large], problem.dies[large], problem.size_bytes[large],
-                                problem.alignments[large]))
-        ceiling = int(self.bound + (self.goal - self.bound) * COARSE_ROOM)
-        found = self._large_ones(placer, ceiling, work)
-        if found is None or placer.top(found) > self.goal:
-            return
-        fixed = np.full(len(problem), -1)
-        fixed[large] = placer.offsets_bytes(found)
-        around = Placer(Problem(problem.born, problem.dies, problem.size_bytes, problem.alignments, fixed))
-        weight = (around.size * (around.dies - around.born)).astype(np.float64)
-        self.coarse = True
-        self._weigh_in("coarse", around, weight, self.goal, SEARCH_WORK["default"])
-
-    def _is_beyond(self, top: int, ceiling: int) -> bool:
-        """Whether a placement that was filled in ends so far above what a capacity allows that nothing will mend it."""
-        return self.is_capped and top > ceiling + FILL_REACH * self.bound
-
-    def _large_ones(self, placer: Placer, ceiling: int, work: int) -> Placement | None:
-        """A placement within the ceiling, or else the best that filling gives; None where that is far above."""
-        filler = Filler(placer)
-        filler.blend(ceiling, work)
-        if self._is_beyond(filler.top, ceiling):
-            return None
-        filler.repair(ceiling, FILL_REPAIRS * work)
-        if filler.top <= ceiling:
-            return filler.offset
-        found = fit_within(placer, ceiling, COARSE_NODES)[0] if is_searchable(placer) else None
-        return filler.offset if found is None else found
-
-    def _weigh(self, work: int) -> None:
+    def _weigh(self) -> None:
         """Weigh all buffers, at first by their sizes."""
-        if self.is_capped and self._is_hopeless():
-            return
         weight = self.placer.size.astype(np.float64)
-        self._weigh_in("weighed", self.placer, weight, int(self.bound * (1 + CEILING)), work)
+        self._weigh_in("weighed", self.placer, weight, int(self.bound * (1 + CEILING)), WEIGHING_WORK[self.effort])
 
     def _weigh_in(self, method: str, placer: Placer, weight: Float64Array, ceiling: int, work: int) -> None:
         """Pack again and again by weight; whatever ended above the ceiling weighs more the next time, and so finds room
@@ -224,7 +189,7 @@ class _Packing:
         while placer.work < stop_at and self.top > self.close:
             order: Order = free[np.lexsort((placer.born[free], -weight[free]))].tolist()
             placement = placer.fit(order)
-            self._offer(method, placement, order)
+            self._offer(method, placement)
             weight[np.array(placement) + placer.size > ceiling] *= HEAVIER
 
 

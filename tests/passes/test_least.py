@@ -1,0 +1,49 @@
+"""The least budget that a refusal names is the least that is accepted, whatever the policy."""
+from __future__ import annotations
+
+import copy
+import importlib
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from minigraph.base import MXNetError, OutOfMemoryError
+from minigraph.memory.policies import POLICIES
+from minigraph.passes.pipeline import compile_program
+from minigraph.planning import Program, prepare
+
+NETWORKS = {"mlp": ({"hidden": 8}, {"data": (4, 16)}), "lenet": ({}, {"data": (4, 1, 28, 28)}),
+            "resnet": ({"depth": 20, "image_shape": (3, 32, 32)}, {"data": (8, 3, 32, 32)})}
+
+
+def program(network: str, memory: str, host: bool) -> Program:
+    settings, shapes = NETWORKS[network]
+    symbol = importlib.import_module(f"zoo.{network}").get_symbol(num_classes=10, **settings)
+    return prepare(symbol, shapes, "sgd", memory=memory, budget=1, host_budget="1GiB" if host else None, verify=False)
+
+
+def least_of(made: Program, budget: int) -> int | None:
+    """What a refusal of a budget names as the least one; None where the budget is accepted."""
+    try:
+        found = compile_program(made.graph, replace(made.request, budget_bytes=budget), copy.deepcopy(made.layout))
+    except OutOfMemoryError as refused:
+        return refused.asked_bytes
+    assert found.planned_bytes <= budget
+    return None
+
+
+@pytest.mark.parametrize("host", [False, True])
+@pytest.mark.parametrize("network, memory", [*itertools.product(("lenet", "mlp"), sorted(POLICIES)),
+                                             ("resnet", "superneurons"), ("resnet", "lms"), ("resnet", "sublinear")])
+def test_the_least_budget_that_is_named_is_accepted_and_less_is_refused_naming_the_same(network: str, memory: str,
+                                                                                        host: bool) -> None:
+    made = program(network, memory, host)
+    try:
+        least = least_of(made, 1)
+    except MXNetError:
+        assert not host  # a policy that swaps, without host memory
+        return
+    assert least is not None and least_of(made, least) is None
+    for less in (1, 64, least // 50):
+        assert least_of(made, least - less) == least
