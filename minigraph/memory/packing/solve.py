@@ -117,8 +117,8 @@ class _Packing:
         return True
 
     def _most(self) -> int:
-        """The largest arena of use."""
-        return self.top - 1 if self.capacity is None else min(self.top - 1, self.capacity)
+        """The largest arena of use: what is close enough ends the search, within a capacity or not."""
+        return self.top - 1 if self.capacity is None else min(self.top - 1, self.close)
 
     def _fill(self) -> None:
         """Fill all buffers in from the bottom up, in several ways."""
