@@ -19,7 +19,9 @@ from minigraph.plan.plan import AGAIN, Kind
 from tests.random_graphs import base_seed, random_case, results
 
 CASES = int(os.environ.get("MINIGRAPH_TEST_SCHEDULES", "60"))
-SEEDS = [base_seed() + k for k in range(CASES)]
+FOUND = 148190569
+"""Once failed: what lies in a persistent buffer was to be taken over, and so something else was not."""
+SEEDS = [FOUND, *(base_seed() + k for k in range(CASES))]
 SLOW = 2e-4
 """The longest sleep before an instruction, in seconds: many times an operator on these small tensors."""
 

@@ -190,10 +190,8 @@ class QuickCount:
         size = self.size[versions.entry]
         began = np.maximum(versions.made_at, 0)
         until = np.maximum(versions.last, began)
-        taken = self._taken_over(trace)
-        for version, following in self._in_buffers(trace, taken):
-            size[version] = 0
-            taken[following] = -1
+        taken, in_buffers = self._sharing(trace)
+        size[in_buffers] = 0
         began[taken >= 0] += 1  # until then the bytes are those of what is taken over
         change = np.zeros(length + 2, np.int64)
         np.add.at(change, began, size)
@@ -202,9 +200,25 @@ class QuickCount:
         live[trace.runs] += self.table.scratch[trace.nodes]
         return live
 
-    def _taken_over(self, trace: _Trace) -> Ints:
-        """For each version the one whose bytes it takes over in place, or -1: a value that the node reads last, of the
-        same size, the first pair first."""
+    def _sharing(self, trace: _Trace) -> tuple[Ints, list[int]]:
+        """For each version the one whose bytes it takes over, or -1; and those that lie in persistent buffers.
+
+        Nobody takes over what lies there. Whoever would have takes over another value, if it can, so the choice is made
+        again without those that were found.
+        """
+        settled = np.zeros(len(trace.versions), bool)
+        while True:
+            taken = self._taken_over(trace, settled)
+            chains = list(self._in_buffers(trace, taken))
+            is_taken = _marked(len(taken) + 1, taken)  # with one for -1
+            over = [chain[0] for chain in chains if is_taken[chain[0]]]
+            if not over:
+                return taken, [version for chain in chains for version in chain]
+            settled[over] = True
+
+    def _taken_over(self, trace: _Trace, settled: NDArray[np.bool_]) -> Ints:
+        """For each version the one whose bytes it takes over in place, or -1: a value that the node reads last, not
+        settled, of the same size, the first pair first."""
         table, versions = self.table, trace.versions
         taken = np.full(len(versions), -1)
         run, source = table.sources.gather(trace.nodes)
@@ -212,7 +226,7 @@ class QuickCount:
         count = table.reads.count[trace.nodes]
         version = trace.read[(np.cumsum(count) - count)[run] + source]
         at = trace.runs[run]
-        fits = (version >= 0) & (versions.last[version] == at)
+        fits = (version >= 0) & (versions.last[version] == at) & ~settled[version]
         fits &= self.size[versions.entry[version]] == self.size[target]
         run, version = run[fits], version[fits]
         made = versions.met(at[fits] + 1, target[fits])
@@ -225,17 +239,15 @@ class QuickCount:
                 used.add(old)
         return taken
 
-    def _in_buffers(self, trace: _Trace, taken: Ints) -> Iterator[tuple[list[int], list[int]]]:
-        """Versions that are computed in a persistent buffer, since a node only moves the last of them there: with all
-        whose bytes they take over, and with who would take over theirs."""
+    def _in_buffers(self, trace: _Trace, taken: Ints) -> Iterator[list[int]]:
+        """Versions that are computed in a persistent buffer, since a node only moves them there, each with all whose
+        bytes it takes over."""
         versions = trace.versions
         moving = trace.runs[self.table.moved[trace.nodes] >= 0]
         moving = moving[~_marked(len(trace.kinds), trace.moves_home)[moving]]
         if not len(moving):
             return
         start = self._backward_start(trace)
-        following = np.full(len(versions), -1)
-        following[taken[taken >= 0]] = np.flatnonzero(taken >= 0)
         for version in versions.met(moving, self.table.moved[trace.operands[moving]]).tolist():
             if version < 0 or versions.last[version] == END:
                 continue
@@ -243,7 +255,7 @@ class QuickCount:
             while taken[chain[-1]] >= 0:
                 chain.append(int(taken[chain[-1]]))
             if versions.made_at[chain[-1]] >= start:
-                yield chain, [int(following[version])] if following[version] >= 0 else []
+                yield chain
 
     def _backward_start(self, trace: _Trace) -> int:
         """The first step at which a node runs again, or one of backward."""
