@@ -28,28 +28,40 @@ struct Tile {
     bool relu;
 };
 
-// PIXEL is x_pixel where that is known, so that addresses need no registers, else 0.
-template <int ROWS, int COLUMNS, int BLOCKS, int PIXEL> void run_tile(const Tile &t) {
+// PIXEL is x_pixel where that is known, so that addresses need no registers, else 0. While a tap of one input block is
+// multiplied, the same pixels of the next block are fetched, or after the last one those of the tile beside it.
+template <int ROWS, int COLUMNS, int BLOCKS, int PIXEL> void run_tile(const Tile &given) {
     constexpr int P = ROWS * COLUMNS;
+    const Tile t = given;  // which no store can change
+    const int64_t x_pixel = PIXEL ? PIXEL : t.x_pixel, fetched = LANES * x_pixel / t.run;
+    const auto y = [&](int q, int p) { return t.y + q * t.y_block + p / COLUMNS * t.y_row + p % COLUMNS * t.y_pixel; };
     Vec sum[BLOCKS][P];
-    for (int q = 0; q < BLOCKS; q++)
+#pragma GCC unroll 8
+    for (int q = 0; q < BLOCKS; q++) {
+        const Vec first = t.bias ? Vec::load(t.bias + q * LANES) : Vec::zero();
+#pragma GCC unroll 32
         for (int p = 0; p < P; p++) {
-            const float *from = t.y + q * t.y_block + (p / COLUMNS) * t.y_row + (p % COLUMNS) * t.y_pixel;
-            sum[q][p] = t.load ? Vec::load(from) : t.bias ? Vec::load(t.bias + q * LANES) : Vec::zero();
+            if (t.load)
+                sum[q][p] = Vec::load(y(q, p));
+            else
+                sum[q][p] = first, __builtin_prefetch(y(q, p), 1);
         }
+    }
     const float *w = t.w;
-    const int64_t w_block = t.w_block, x_pixel = PIXEL ? PIXEL : t.x_pixel, x_row = t.x_row, run = t.run;
     for (int64_t block = 0; block < t.in_blocks; block++) {
         for (int64_t tap = 0; tap < t.tap_count; tap++) {
             const float *__restrict x = t.x + block * t.x_block + t.taps[tap];
+            const float *ahead = block + 1 < t.in_blocks ? x + t.x_block : t.x + t.taps[tap] + COLUMNS * x_pixel;
 #pragma GCC unroll 2
-            for (int64_t i = 0; i < run; i++) {
+            for (int64_t i = 0; i < t.run; i++, ahead += fetched) {
+#pragma GCC unroll 2
+                for (int r = 0; r < ROWS; r++) __builtin_prefetch(ahead + r * t.x_row);
                 Vec weight[BLOCKS];
 #pragma GCC unroll 8
-                for (int q = 0; q < BLOCKS; q++) weight[q] = Vec::load(w + q * w_block);
+                for (int q = 0; q < BLOCKS; q++) weight[q] = Vec::load(w + q * t.w_block);
 #pragma GCC unroll 32
                 for (int p = 0; p < P; p++) {
-                    const float value = x[(p / COLUMNS) * x_row + (p % COLUMNS) * x_pixel + i];
+                    const float value = x[p / COLUMNS * t.x_row + p % COLUMNS * x_pixel + i];
 #pragma GCC unroll 8
                     for (int q = 0; q < BLOCKS; q++) sum[q][p].add_product(weight[q], value);
                 }
@@ -61,9 +73,8 @@ template <int ROWS, int COLUMNS, int BLOCKS, int PIXEL> void run_tile(const Tile
     for (int q = 0; q < BLOCKS; q++)
 #pragma GCC unroll 32
         for (int p = 0; p < P; p++) {
-            float *to = t.y + q * t.y_block + (p / COLUMNS) * t.y_row + (p % COLUMNS) * t.y_pixel;
-            if (t.add) sum[q][p] += Vec::load(to);
-            (t.relu ? relu(sum[q][p]) : sum[q][p]).store(to);
+            if (t.add) sum[q][p] += Vec::load(y(q, p));
+            (t.relu ? relu(sum[q][p]) : sum[q][p]).store(y(q, p));
         }
 }
 
