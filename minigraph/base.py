@@ -1,6 +1,7 @@
 """What every part of minigraph shares: errors, tensor types, byte counts and the protocols between layers."""
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -153,15 +154,17 @@ _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 def parse_bytes(text: int | float | str) -> int:
     """A byte count from a number or a text: "2GB" is 2e9 bytes and "2GiB" is 2 * 2**30 bytes.
 
-    Raises ValueError for a negative count or an unknown unit.
+    ValueError for a negative or infinite count, an unknown unit, or what is neither number nor text.
     """
     if isinstance(text, str):
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*", text)
         if match is None or match[2].lower() not in _UNITS:
             raise ValueError(f"{text!r} is no byte count; write for example 1500000, '2GB' (10^9) or '2GiB' (2^30)")
         return int(float(match[1]) * _UNITS[match[2].lower()])
-    if text < 0 or text != text:
-        raise ValueError(f"a byte count must not be negative, got {text!r}")
+    if isinstance(text, (bool, np.bool_)) or not isinstance(text, (int, float, np.integer, np.floating)):
+        raise ValueError(f"{text!r} is no byte count; give a number, or a text such as '2GiB'")
+    if not 0 <= text < math.inf:
+        raise ValueError(f"a byte count must be finite and not negative, got {text!r}")
     return int(text)
 
 

@@ -79,14 +79,21 @@ class Bound:
 
     def copy_params_from(self, arg_params: Mapping[str, Any], aux_params: Mapping[str, Any] | None = None,
                          allow_extra_params: bool = False) -> None:
-        """Set arguments and auxiliary states by name; unknown names raise unless allowed."""
+        """Set arguments and auxiliary states by name; unknown names raise unless allowed.
+
+        ValueError, before any is set, for an unknown name or another shape than the bound one (a scalar fills it).
+        """
+        pairs: list[tuple[NDArray, Any]] = []
         for given, known, what in ((arg_params, self.arg_dict, "arguments"),
                                    (aux_params or {}, self.aux_dict, "states")):
             for name, value in given.items():
-                if name in known:
-                    known[name][:] = value
-                elif not allow_extra_params:
+                if name not in known and not allow_extra_params:
                     raise ValueError(f"{name!r} is none of the {what}: {', '.join(known)}")
+                if name in known and np.shape(value) not in ((), known[name].shape):
+                    raise ValueError(f"{name} has shape {np.shape(value)}, the symbol needs {known[name].shape}")
+                pairs += [(known[name], value)] if name in known else []
+        for handle, value in pairs:
+            handle[:] = value
         self.group.broken = None
 
     @property

@@ -241,7 +241,7 @@ class Executor(Programs):
 
     # -- inside --------------------------------------------------------------------------------------------------
     def _feed(self, feeds: Mapping[str, Any]) -> None:
-        for name, array in self._checked(feeds):
+        for name, array in list(self._checked(feeds)):  # all are right before the first is set
             if name in self.inputs:
                 self._feeds[self._place[name]] = array
             else:

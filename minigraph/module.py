@@ -211,11 +211,16 @@ class Module(BaseModule):
     def reshape(self, data_shapes: Sequence[Any], label_shapes: Sequence[Any] | None = None) -> None:
         """Prepare for other input shapes over the same parameters and memory."""
         self._require()
+        before = self._data_shapes, self._label_shapes
         self._describe(data_shapes, label_shapes)
         key = self._shape_key()
         executor = self._executors.pop(key, None)
         if executor is None:
-            executor = self._executor.reshape(**{name: shape for name, shape in key if name in self._inputs})
+            try:
+                executor = self._executor.reshape(**{name: shape for name, shape in key if name in self._inputs})
+            except BaseException:
+                self._data_shapes, self._label_shapes = before
+                raise
         self._executors[key] = self._bound = executor
         if len(self._executors) > MAX_SHAPES:
             self._executors.popitem(last=False)
@@ -307,7 +312,7 @@ class Module(BaseModule):
     # -- running ---------------------------------------------------------------------------------------------
     def _prepare_inputs(self, batch: DataBatch) -> dict[str, NDArray]:
         """The batch's arrays by input name, once the executor of their shapes is the present one."""
-        data = dict(zip(self._data_names, batch.data, strict=True))
+        data = module_support.data_of(batch, self._data_names)
         labels = dict(zip(self._label_names, batch.label or (), strict=False))
         arrays = {**data, **labels}
         shapes = {desc.name: desc.shape for desc in (*self._data_shapes, *self._label_shapes)}

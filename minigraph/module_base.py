@@ -14,6 +14,7 @@ import numpy as np
 
 from . import metric as metric_module
 from . import model, ndarray
+from .base import MXNetError
 from .callback import BatchEndParam
 from .initializer import Uniform
 from .io_base import DataBatch, DataDesc, DataIter
@@ -137,6 +138,7 @@ class BaseModule:
         """
         if num_epoch is None:
             raise AssertionError("please specify number of epochs")
+        _check_iterator(train_data, "fit")
         self.bind(train_data.provide_data, train_data.provide_label, for_training=True,
                   force_rebind=force_rebind)
         if monitor is not None:
@@ -192,6 +194,7 @@ class BaseModule:
               epoch: int = 0, sparse_row_id_fn: Any = None) -> list[tuple[str, float]]:
         """Metrics over the real rows of the data: rows that only fill the last batch do not count."""
         self._require(params=True)
+        _check_iterator(eval_data, "score")
         if reset:
             eval_data.reset()
         eval_metric = metric_module.create(eval_metric)
@@ -247,6 +250,13 @@ class BaseModule:
             raise AssertionError("the parameters have no values; call init_params or set_params before")
         if optimizer and not self.optimizer_initialized:
             raise AssertionError("there is no optimizer; call init_optimizer before")
+
+
+def _check_iterator(data: Any, what: str) -> None:
+    """MXNetError for an array, or anything else that gives no batches."""
+    if not hasattr(data, "reset"):
+        raise MXNetError(f"{what} takes its data from an iterator, got {type(data).__name__}; write "
+                         f"mx.io.NDArrayIter(data, label, batch_size)")
 
 
 def as_list(value: Any) -> list[Any]:

@@ -5,6 +5,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from .base import MXNetError
 from .context import Context, cpu
 from .executor import Executor
@@ -26,6 +28,9 @@ def one_context(context: Context | Sequence[Context] | None) -> Context:
     if context is None:
         return cpu()
     contexts = [context] if isinstance(context, Context) else list(context)
+    wrong = [each for each in contexts if not isinstance(each, Context)]
+    if wrong:
+        raise MXNetError(f"context={context!r} is no context; give mx.cpu() or mx.gpu(0)")
     if len(contexts) != 1:
         raise MXNetError(f"a module runs on one device, got the contexts {contexts}; training on several is "
                          f"not supported")
@@ -38,7 +43,8 @@ def check_names(symbol: Any, names: Sequence[str], what: str, must_exist: bool) 
     for name in names:
         if name in arguments:
             continue
-        candidates = [each for each in arguments if not each.endswith(PARAMETER_ENDINGS)]
+        wants_parameters = what == "fixed_param"
+        candidates = [each for each in arguments if each.endswith(PARAMETER_ENDINGS) == wants_parameters]
         message = (f"You created Module with Module(..., {what}_names={list(names)}) but input with name "
                    f"{name!r} is not found in symbol.list_arguments(). Did you mean one of:\n\t"
                    + "\n\t".join(candidates))
@@ -65,14 +71,17 @@ def _problems(handles: Mapping[str, NDArray], given: Mapping[str, Any], allow_mi
                         f"initializer is asked)")
     if extra and not allow_extra:
         problems.append(f"{', '.join(extra)} {_is(extra)} not in the symbol (allow_extra=True lets it pass)")
-    problems += [f"{name} has shape {tuple(given[name].shape)}, the symbol needs {handle.shape}"
-                 for name, handle in handles.items()
-                 if name in given and tuple(given[name].shape) != handle.shape]
+    for name, handle in handles.items():
+        if name in given and np.shape(given[name]) != handle.shape:
+            problems.append(f"{name} has shape {np.shape(given[name])}, the symbol needs {handle.shape}")
     return problems
 
 
 def set_values(parts: Parts, initializer: Any, attrs: Mapping[str, Mapping[str, str]]) -> None:
     """Set parameters to the values given for them, else by the initializer, in the order of names."""
+    if initializer is not None and not callable(initializer):
+        raise MXNetError(f"initializer={initializer!r} is no initializer; give one such as mx.init.Xavier(), or "
+                         f"mx.init.create(name)")
     for handles, given in parts:
         for name, handle in sorted(handles.items()):
             if given is not None and name in given:
@@ -88,6 +97,18 @@ def _is(names: Sequence[str]) -> str:
 def batch_size_of(desc: DataDesc) -> int:
     """The size along the batch axis of an input's layout."""
     return desc.shape[max(DataDesc.get_batch_axis(desc.layout), 0)]
+
+
+def data_of(batch: Any, names: Sequence[str]) -> dict[str, Any]:
+    """The data arrays of a DataBatch by the module's names for them; MXNetError when they are not as many."""
+    arrays = getattr(batch, "data", None)
+    if not isinstance(arrays, (list, tuple)) or not all(hasattr(array, "shape") for array in arrays):
+        raise MXNetError(f"a module takes a DataBatch with a list of NDArrays as data, got {type(batch).__name__}; "
+                         f"write mx.io.DataBatch([data], [label])")
+    if len(arrays) != len(names):
+        raise MXNetError(f"the batch has {len(arrays)} data arrays, and the module's data_names are {list(names)}; "
+                         f"give one array for each")
+    return dict(zip(names, arrays, strict=True))
 
 
 def with_shapes(descs: Sequence[DataDesc], arrays: Mapping[str, NDArray]) -> list[DataDesc]:

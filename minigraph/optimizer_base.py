@@ -44,6 +44,8 @@ def create(name: str | Optimizer, **kwargs: Any) -> Optimizer:
     """
     if isinstance(name, Optimizer):
         return name
+    if not isinstance(name, str):
+        raise TypeError(f"an optimizer is given by its name, or ready made, got {name!r}")
     if name.lower() not in _registry:
         raise ValueError(f"Cannot find optimizer {name}; known are {', '.join(sorted(_registry))}")
     cls = _registry[name.lower()]
@@ -179,7 +181,7 @@ class Optimizer:
                    control: Entry, scale: Entry | None) -> None:
         """Add the node that updates parameter number `index` and its states in place."""
         if b.dtype(weight) != np.float32:
-            raise MXNetError(f"parameters are updated in float32, and one has dtype {b.dtype(weight)}; keep "
+            raise MXNetError(f"parameters are updated in float32, and this one has dtype {b.dtype(weight)}; keep "
                              f"parameters in float32 and Cast them in the symbol")
         op, constants = self.update_rule()
         inputs = [weight, gradient, *states, control, *([] if scale is None else [scale])]

@@ -82,10 +82,7 @@ def prepare(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer
     fed = _inputs(arguments, shapes, inputs)
     requests = {argument: "null" if argument in fed else request
                 for argument, request in normalise_requests(grad_req, arguments).items()}
-    try:
-        choice = MemoryChoice.parse(memory, budget, host_budget, disk, search, slices)
-    except ValueError as error:
-        raise MXNetError(f"budget, host_budget or slices: {error}") from error
+    choice = MemoryChoice.parse(memory, budget, host_budget, disk, search, slices)
     device = _device_of(machine)
     request = Request(name, requests, fed, updater=updater, verify=verify, machine=machine, profile=profile,
                       algorithms=device.algorithms, fuse=fuse, encode=encode, fold=fold, fuses=device.fuses,
@@ -320,6 +317,8 @@ def _check_size(graph: Graph, shapes: Mapping[str, Shape]) -> None:
 def _inputs(arguments: list[str], shapes: Mapping[str, Shape], inputs: Iterable[str] | None) -> frozenset[str]:
     if inputs is None:
         return frozenset(name for name in arguments if name in shapes or name.endswith("label"))
+    if isinstance(inputs, str):
+        raise MXNetError(f"inputs={inputs!r} must be a list of names of arguments, such as [{inputs!r}]")
     fed = frozenset(inputs)
     unknown = sorted(fed - set(arguments))
     if unknown:

@@ -89,6 +89,15 @@ def test_a_file_that_may_not_grow_leaves_the_old_one(tmp_path):
     assert name.read_bytes() == before and not temporaries(tmp_path)
 
 
+@pytest.mark.parametrize("place", ["missing/m.params", "folder"])
+def test_a_file_that_cannot_be_written_is_named_as_the_user_named_it(tmp_path, place):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError) as raised:
+        mx.nd.save(tmp_path / place, {"w": mx.nd.zeros((2,))})
+    assert raised.value.filename == str(tmp_path / place) and raised.value.filename2 is None
+    assert not temporaries(tmp_path)
+
+
 SAVING = """
 import itertools, sys
 import minigraph as mx

@@ -296,6 +296,16 @@ def test_parameters_are_set_by_name_and_unknown_names_refused():
         exe.copy_params_from({"z": mx.nd.ones(2)})
 
 
+@pytest.mark.parametrize("wrong, reason", [({"z": np.ones(2)}, "'z' is none"), ({"b": np.ones(3)}, r"b has shape")])
+def test_nothing_is_set_by_a_call_that_names_something_wrong(wrong, reason):
+    exe = executor(linear(), {"a": (2,), "b": (2,)})
+    with pytest.raises(ValueError, match=reason):
+        exe.copy_params_from({"a": np.ones(2), **wrong})
+    with pytest.raises((TypeError, ValueError), match="need: |Unknown argument"):
+        exe.forward(a=np.ones(2), **wrong)
+    assert exe.arg_dict["a"].asnumpy().tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("as_dict", [False, True])
 def test_bind_makes_the_users_arrays_handles_with_their_contents_kept(as_dict):
     a, b, ga, gb = mx.nd.array([1, 2]), mx.nd.array([3, 4]), mx.nd.zeros(2), mx.nd.zeros(2)

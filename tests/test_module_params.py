@@ -42,6 +42,16 @@ def test_missing_extra_and_misshaped_parameters_are_named_at_once_and_nothing_is
     assert_same(before, everything(mod))
 
 
+def test_parameters_may_be_lists_of_numbers_and_what_is_no_array_is_named():
+    mod = prepared()
+    given = {name: array.tolist() for name, array in everything(mod).items()}
+    before = everything(mod)
+    mod.set_params(given, {})
+    assert_same(before, everything(mod))
+    with pytest.raises(MXNetError, match=r"fc1_bias has shape \(\), the symbol needs \(16,\)"):
+        mod.set_params({**given, "fc1_bias": "zeros"}, {})
+
+
 def test_missing_and_extra_parameters_pass_when_allowed():
     mod = prepared()
     before = everything(mod)

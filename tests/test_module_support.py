@@ -7,7 +7,7 @@ import pytest
 
 import minigraph as mx
 from minigraph.base import MXNetError
-from tests.training import batches, module, prepared
+from tests.training import batches, module, prepared, samples
 
 
 @pytest.mark.parametrize("kwargs, message", [
@@ -43,8 +43,31 @@ def test_an_unknown_data_name_is_an_error_and_an_unknown_label_name_a_warning():
         module(data_names=["image"])
     with pytest.warns(UserWarning, match="input with name 'label' is not found"):
         module(label_names=["label"])
-    with pytest.raises(ValueError, match="fixed_param_names"):
+    with pytest.raises(ValueError, match="fixed_param_names.*\n\tfc1_weight\n\tfc1_bias\n\tfc2_weight\n\tfc2_bias$"):
         module(fixed_param_names=["nothing"])
+
+
+def test_what_is_no_context_no_initializer_no_iterator_and_no_batch_is_told_so():
+    mod, (data, label) = prepared(), samples(8)
+    for call, reason in (
+            (lambda: module(context="cpu"), "context='cpu' is no context; give mx.cpu"),
+            (lambda: mod.init_params("xavier", force_init=True), "initializer='xavier' is no initializer"),
+            (lambda: mod.fit(data, num_epoch=1), "fit takes its data from an iterator, got ndarray"),
+            (lambda: mod.score(data, "acc"), "score takes its data from an iterator, got ndarray"),
+            (lambda: mod.forward(data), "takes a DataBatch .* got ndarray"),
+            (lambda: mod.forward(mx.io.DataBatch([data, data], [label])), "2 data arrays, .*data_names are")):
+        with pytest.raises(MXNetError, match=reason):
+            call()
+
+
+def test_a_batch_that_does_not_fit_leaves_the_module_as_it_was():
+    mod, (data, label) = prepared(), samples(8)
+    described = mod.data_shapes
+    with pytest.raises(MXNetError, match=r"fc1_weight is bound with shape \(16, 6\).*give inputs whose shapes"):
+        mod.forward(mx.io.DataBatch([mx.nd.array(data[:, :5])], [mx.nd.array(label)]))
+    assert mod.data_shapes == described
+    mod.forward(mx.io.DataBatch([mx.nd.array(data)], [mx.nd.array(label)]))
+    assert mod.get_outputs()[0].shape == (8, 2)
 
 
 def test_shapes_under_other_names_are_refused():

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import minigraph as mx
@@ -92,10 +93,28 @@ def test_a_shape_of_other_than_whole_numbers_is_refused_with_the_name_of_the_inp
     ({"program": "step"}, "give optimizer="), ({"program": "update"}, "no program 'update'"),
     ({"optimizer": "nothing"}, "Cannot find optimizer"), ({"optimizer": "test"}, "no graph form"),
     ({"optimizer": "sgd", "optimizer_params": {"speed": 1}}, "speed"), ({"inputs": ["date"]}, "'date'"),
-    ({"optimizer": "sgd", "program": "eval"}, "takes no optimizer"), ({"memory": "tight"}, "memory mode 'tight'")])
+    ({"optimizer": "sgd", "program": "eval"}, "takes no optimizer"), ({"memory": "tight"}, "memory mode 'tight'"),
+    ({"machine": None}, "by its name or its file, got None"), ({"optimizer": 3}, "by its name, or ready made, got 3"),
+    ({"inputs": "data"}, r"such as \['data'\]"), ({"slices": "2"}, "slices='2'"), ({"slices": 1.5}, "slices=1.5"),
+    ({"optimizer": "sgd", "dtypes": {"data": "float16"}}, "update of .*weight: .* has dtype float16")])
 def test_a_program_that_cannot_be_planned_is_refused_with_the_reason(arguments, reason):
     with pytest.raises(MXNetError, match=reason):
         plan(mlp(), {"data": (4, 9)}, **arguments)
+
+
+@pytest.mark.parametrize("given", [float("nan"), float("inf"), -1, "-1", "1e9", "4G", "", "nan", True, b"4GB"])
+@pytest.mark.parametrize("name", ["budget", "host_budget"])
+def test_what_is_no_byte_count_is_refused_with_the_name_of_the_argument(name, given):
+    for refused in (lambda: plan(mlp(), {"data": (4, 9)}, **{name: given}),
+                    lambda: mlp().simple_bind(mx.cpu(), data=(4, 9), **{name: given})):
+        with pytest.raises(MXNetError, match=f"^{name}: .*byte count"):
+            refused()
+
+
+@pytest.mark.parametrize("given", ["4 GB", "4gib", 1e9, "1.5 TiB", 10**30, np.int64(10**9), np.float32(1e9)])
+def test_a_budget_may_be_written_in_many_ways_and_be_as_large_as_one_likes(given):
+    plain = plan(mlp(), {"data": (4, 9)})
+    assert plan(mlp(), {"data": (4, 9)}, budget=given).planned_bytes == plain.planned_bytes
 
 
 def test_explaining_shows_the_symbol_and_every_pass_in_order_and_ends_in_the_same_plan():

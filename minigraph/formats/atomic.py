@@ -8,7 +8,8 @@ import secrets
 def write_atomically(path: str | os.PathLike, data: bytes) -> None:
     """Write `data` to `path` through a temporary file in the same folder, flushed to disk and then renamed.
 
-    A symbolic link is followed. On any error the temporary file is removed and `path` stays as it was.
+    A symbolic link is followed. On any error the temporary file is removed and `path` stays as it was; an OSError
+    names `path`, not the temporary file.
     """
     target = os.path.realpath(path)
     folder, name = os.path.split(target)
@@ -19,9 +20,11 @@ def write_atomically(path: str | os.PathLike, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         if os.path.exists(temporary):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
     _flush_folder(folder)
 

@@ -56,7 +56,8 @@ class PersistentLayout:
                              f"one of class {buffer_class}; rename the argument or state")
         elif (place.shape, place.dtype) != (shape, np.dtype(dtype)):
             raise MXNetError(f"{name} is bound with shape {place.shape} and dtype {place.dtype}, and now asked for "
-                             f"with shape {shape} and dtype {dtype}; programs that share parameters must agree on them")
+                             f"with shape {shape} and dtype {dtype}; programs that share parameters must agree on "
+                             f"them, so give inputs whose shapes ask for the same ones")
         return place
 
     def send_away(self, names: Collection[str], space: str) -> None:

@@ -95,6 +95,8 @@ def get_machine(name: str) -> Machine:
 
     MXNetError listing the names when there is none, or saying what is wrong with the file.
     """
+    if not isinstance(name, str):
+        raise MXNetError(f"a machine is given by its name or its file, got {name!r}; known are {', '.join(MACHINES)}")
     if name.endswith(".json"):
         return load_machine(name)
     wanted = name.strip().lower()

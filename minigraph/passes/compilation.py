@@ -40,13 +40,15 @@ class MemoryChoice:
               disk: str | None, search: str = "default", slices: int = 1) -> MemoryChoice:
         """Defaults: `plain` without a budget and `auto` with one; no host memory; all of a disk that is named.
 
-        ValueError for what is no byte count, and for fewer slices than one.
+        MXNetError for what is no byte count, and for what is no number of slices.
         """
-        if slices < 1:
-            raise ValueError(f"slices={slices}: the batch can be cut into one slice or more")
-        host_bytes = parse_bytes(host_budget) if host_budget is not None else 0 if disk is None else UNBOUNDED
-        return cls(memory or ("plain" if budget is None else "auto"), None if budget is None else parse_bytes(budget),
-                   host_bytes, "host" if disk is None else "file", search, slices)
+        if isinstance(slices, bool) or not isinstance(slices, (int, np.integer)) or slices < 1:
+            raise MXNetError(f"slices={slices!r}: the batch can be cut into a whole number of slices, one or more")
+        host_bytes = _bytes_of("host_budget", host_budget)
+        if host_bytes is None:
+            host_bytes = 0 if disk is None else UNBOUNDED
+        return cls(memory or ("plain" if budget is None else "auto"), _bytes_of("budget", budget), host_bytes,
+                   "host" if disk is None else "file", search, int(slices))
 
     @property
     def may_move_homes(self) -> bool:
@@ -58,6 +60,14 @@ class MemoryChoice:
 
 UNBOUNDED = 1 << 60
 """Bytes that nothing reaches."""
+
+
+def _bytes_of(name: str, given: int | str | None) -> int | None:
+    """The byte count that a user gave as the argument `name`; what is above UNBOUNDED bounds no more than that does."""
+    try:
+        return None if given is None else min(parse_bytes(given), UNBOUNDED)
+    except ValueError as error:
+        raise MXNetError(f"{name}: {error}") from error
 
 
 AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Algorithm]]

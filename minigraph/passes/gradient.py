@@ -124,7 +124,10 @@ class _Updates:
         states = [b.variable(state_name(name, suffix), b.shape(variable), b.dtype(variable), "state")
                   for suffix in self.updater.state_names()]
         b.scope = name
-        self.updater.add_update(b, self.index[variable], variable, gradient, states, self.control, scale)
+        try:
+            self.updater.add_update(b, self.index[variable], variable, gradient, states, self.control, scale)
+        except MXNetError as error:
+            raise MXNetError(f"the update of {name}: {error}") from error
 
 
 def _update_from_gradients(state: Compilation, b: GraphBuilder) -> None:
