@@ -56,9 +56,20 @@ def _choose(state: Compilation, strategy: Strategy, problem: Problem, free: bool
     if state.request.budget_bytes is None or state.request.slices > 1:
         return fastest_within(state, candidates)
     fastest = min(candidates, key=lambda c: (c.seconds, c.peak_bytes))
-    if fits(state, fastest):
-        return fastest  # no other one can be better
-    return fastest_within(state, strategy.further(problem, candidates, free), fastest)
+    unmoved = _unmoved(strategy, problem, fastest)
+    for best in [*unmoved, fastest]:
+        if fits(state, best):
+            return best  # no other one can be better
+    return fastest_within(state, [*strategy.further(problem, candidates, free), *unmoved], fastest)
+
+
+def _unmoved(strategy: Strategy, problem: Problem, fastest: Candidate) -> list[Candidate]:
+    """The plain order, where the policy's fastest candidate is no faster: copies that hide behind the computation count
+    for nothing in the model, and yet are work that nobody needs where there is room."""
+    if strategy.without_budget != "fastest":
+        return []
+    return [found for found in plain(problem)
+            if found.seconds <= fastest.seconds and found.peak_bytes > fastest.peak_bytes]
 
 
 def _extra_seconds(state: Compilation, machine: Machine) -> float:

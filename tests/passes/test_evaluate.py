@@ -117,3 +117,11 @@ def test_the_smallest_workspaces_are_taken_where_larger_ones_do_not_pack(monkeyp
     monkeypatch.setattr(evaluate, "assign_offsets", pack_badly)
     made = compile_program(program.graph, request, copy.deepcopy(program.layout))
     assert "fast" not in made.instructions.algorithm and "lean" in made.instructions.algorithm
+
+
+def test_nothing_is_moved_or_made_again_where_the_plain_order_fits_and_is_no_slower() -> None:
+    plain = plan(network(), SHAPES, "sgd", "step", "plain")
+    found = plan(network(), SHAPES, "sgd", "step", "auto", budget="1 GiB", host_budget="1 GiB")
+    assert found.figures.step_seconds == plain.figures.step_seconds
+    assert list(found.instructions.name) == list(plain.instructions.name)
+    assert {arena.space for arena in found.arenas} == {"device"}
