@@ -1,6 +1,6 @@
 // Direct convolution over up to three spatial axes into nChw16c, from nChw16c or from a plain tensor of few channels.
 //
-//   convolution_pack   weight (O, I, D, R, S), or any part of its taps in either direction, as one stream of vectors
+//   convolution_pack   weight (O, I, D, R, S), its taps in either direction, as one stream of vectors for each phase
 //   convolution        y = bias + sum over input channels and taps, perhaps + y, perhaps relu of it
 //
 // The data gradient is the same computation with output and input channels exchanged and the taps in reverse order; with
@@ -46,72 +46,88 @@ void convolution_pad(const PadArgs &a) {
     memcpy(a.padded, a.bias, a.size * sizeof(float));
 }
 
-// The taps that are packed: where each lies from the first one of its pair of channels.
-struct TapOffsets {
-    int64_t count, at[MAX_TAPS];
+// Weights of one pair of groups' blocks of output and input channels, and where they go.
+struct Packing {
+    const PackArgs &a;
+    const int64_t taps, out_blocks, in_blocks, square;  // square: floats of a tap of a pair of blocks
+    const bool out_is_far;                              // in the weight, than input channels
+    TapPlace places[MAX_TAPS];
 
-    explicit TapOffsets(const PackArgs &a) : count(0) {
-        for (int64_t d = 0; d < a.depths; d++)
-            for (int64_t r = 0; r < a.rows; r++)
-                for (int64_t s = 0; s < a.columns; s++)
-                    at[count++] = a.depth_first + d * a.depth_step + a.row_first + r * a.row_step + a.column_first +
-                                  s * a.column_step;
+    explicit Packing(const PackArgs &args)
+        : a(args), taps(a.taps()), out_blocks(ceil_div(a.outs, LANES)), in_blocks(ceil_div(a.ins, a.in_lanes)),
+          square(a.in_lanes * LANES), out_is_far(a.out_step > a.in_step) {
+        for (int64_t t = 0; t < taps; t++) places[t] = TapPlace(a, t);
+    }
+
+    // The square of a tap of a pair, which is numbered as they lie in a stream.
+    float *to(int64_t pair, int64_t t) const {
+        const TapPlace &place = places[t];
+        return a.packed + (place.before * a.groups * out_blocks * in_blocks + pair * place.size + place.at) * square;
+    }
+
+    // Of one out block and in block. What lies far apart in the weight, output channels forward and input channels
+    // backward, is a line each: lines are copied side by side first, for at distances that are powers of two they would
+    // push each other out of the cache, and those of the next pair are fetched meanwhile.
+    void pack(int64_t group, int64_t out_block, int64_t in_block) const {
+        const int64_t out = out_block * LANES, in = in_block * a.in_lanes;
+        const int64_t outs = min(a.outs - out, LANES), ins = min(a.ins - in, a.in_lanes);
+        const bool whole = outs == LANES && !a.small;
+        const int64_t fars = out_is_far ? outs : ins, nears = out_is_far ? ins : outs;
+        const int64_t far_step = out_is_far ? a.out_step : a.in_step, near_step = out_is_far ? a.in_step : a.out_step;
+        const int64_t pair = (group * out_blocks + out_block) * in_blocks + in_block;
+        const float *from = a.weight + group * a.group_step + out * a.out_step + in * a.in_step;
+        if (whole && near_step == 1 && ins == LANES) {  // of one tap: each line is used once
+            if (out_is_far) return transpose_block(from, far_step, to(pair, 0), LANES);
+            for (int f = 0; f < LANES; f++) Vec::load(from + f * far_step).store(to(pair, 0) + f * LANES);
+            return;
+        }
+        const int64_t line = (a.small ? a.small : nears) * near_step;
+        float *lines = thread_scratch();
+        for (int64_t f = 0; f < fars; f++) {
+            memcpy(lines + f * line, from + f * far_step, line * sizeof(float));
+            for (int64_t i = 0; i < line; i += LANES) __builtin_prefetch(from + f * far_step + line + i);
+        }
+        if (!whole || ins < a.in_lanes)
+            for (int64_t t = 0; t < taps; t++) memset(to(pair, t), 0, square * sizeof(float));
+        if (!whole) return pack_each(pair, lines, line, near_step, fars, nears);
+        if (out_is_far) return pack_turned(pair, lines, line, near_step, ins);
+        pack_turned(pair, lines, near_step, line, ins);
+    }
+
+    // A whole block of output channels, `across` apart, of so many input channels, `along` apart: of each input channel
+    // columns are turned to rows, LANES of them at a time, of which those of the taps are taken.
+    void pack_turned(int64_t pair, const float *from, int64_t across, int64_t along, int64_t ins) const {
+        float turned[LANES * LANES];
+        for (int64_t n = 0; n < ins; n++)
+            for (int64_t first = 0; first < taps; first += LANES) {
+                transpose_block(from + n * along + first, across, turned, LANES);
+                for (int64_t t = first; t < min(first + LANES, taps); t++)
+                    Vec::load(turned + (t - first) * LANES).store(to(pair, t) + n * LANES);
+            }
+    }
+
+    // One by one, into what is zero.
+    void pack_each(int64_t pair, const float *lines, int64_t line, int64_t near_step, int64_t fars, int64_t nears) const {
+        const int64_t far_lane = out_is_far ? 1 : LANES, near_lane = out_is_far ? LANES : 1;
+        for (int64_t t = 0; t < taps; t++) {
+            float *tap = to(pair, t);
+            for (int64_t f = 0; f < fars; f++) {
+                const int64_t first = a.small ? f / a.small * a.small : 0;
+                for (int64_t n = 0; n < (a.small ? a.small : nears); n++)
+                    tap[f * far_lane + (first + n) * near_lane] = lines[f * line + n * near_step + t];
+            }
+        }
     }
 };
 
-// A whole block of output channels, `across` apart, of so many input channels, `along` apart: of each input channel
-// columns are turned to rows, LANES of them at a time, of which those of the taps are taken.
-void pack_turned(const TapOffsets &taps, const float *from, int64_t across, int64_t along, int64_t ins,
-                 int64_t in_lanes, float *to) {
-    float turned[LANES * LANES];
-    for (int64_t n = 0; n < ins; n++)
-        for (int64_t t = 0, held = -1; t < taps.count; t++) {
-            const int64_t at = taps.at[t], first = at / LANES * LANES;
-            if (first != held) transpose_block(from + n * along + first, across, turned, LANES);
-            held = first;
-            Vec::load(turned + (at - first) * LANES).store(to + (t * in_lanes + n) * LANES);
-        }
-}
-
-// The floats of one (out block, in block). What lies far apart in the weight, output channels forward and input channels
-// backward, is a line each: lines are copied side by side first, for at distances that are powers of two they would
-// push each other out of the cache.
-void pack_block(const PackArgs &a, const TapOffsets &taps, const float *from, int64_t out, int64_t in, float *to) {
-    const int64_t outs = min(a.outs - out, LANES), ins = min(a.ins - in, a.in_lanes);
-    const bool out_is_far = a.out_step > a.in_step, whole = outs == LANES && !a.small;
-    const int64_t fars = out_is_far ? outs : ins, nears = out_is_far ? ins : outs;
-    const int64_t far_step = out_is_far ? a.out_step : a.in_step, near_step = out_is_far ? a.in_step : a.out_step;
-    from += out * a.out_step + in * a.in_step;
-    if (whole && near_step == 1 && ins == LANES) {  // of one tap: each line is used once
-        if (out_is_far) return transpose_block(from, far_step, to, LANES);
-        for (int f = 0; f < LANES; f++) Vec::load(from + f * far_step).store(to + f * LANES);
-        return;
-    }
-    const int64_t line = (a.small ? a.small : nears) * near_step;
-    float *lines = thread_scratch();
-    for (int64_t f = 0; f < fars; f++) memcpy(lines + f * line, from + f * far_step, line * sizeof(float));
-    if (!whole || ins < a.in_lanes) memset(to, 0, taps.count * a.in_lanes * LANES * sizeof(float));
-    if (whole && out_is_far) return pack_turned(taps, lines, line, near_step, ins, a.in_lanes, to);
-    if (whole) return pack_turned(taps, lines, near_step, line, ins, a.in_lanes, to);
-    const int64_t far_lane = out_is_far ? 1 : LANES, near_lane = out_is_far ? LANES : 1;
-    for (int64_t t = 0; t < taps.count; t++, to += a.in_lanes * LANES)
-        for (int64_t f = 0; f < fars; f++) {
-            const int64_t first = a.small ? f / a.small * a.small : 0;
-            const float *tap = lines + f * line + taps.at[t];
-            for (int64_t n = 0; n < (a.small ? a.small : nears); n++)
-                to[f * far_lane + (first + n) * near_lane] = tap[n * near_step];
-        }
-}
-
+// A task goes along the lines of channels that are far apart.
 void convolution_pack(const PackArgs &a) {
-    const int64_t out_blocks = (a.outs + LANES - 1) / LANES, in_blocks = (a.ins + a.in_lanes - 1) / a.in_lanes;
-    const TapOffsets taps(a);
-    const int64_t size = taps.count * a.in_lanes * LANES;
-    parallel(a.groups * out_blocks, [&](int64_t task) {
-        const float *from = a.weight + task / out_blocks * a.group_step;
-        for (int64_t block = 0; block < in_blocks; block++)
-            pack_block(a, taps, from, task % out_blocks * LANES, block * a.in_lanes,
-                       a.packed + (task * in_blocks + block) * size);
+    const Packing packing(a);
+    const int64_t fars = packing.out_is_far ? packing.out_blocks : packing.in_blocks;
+    const int64_t nears = packing.out_is_far ? packing.in_blocks : packing.out_blocks;
+    parallel(a.groups * fars, [&](int64_t task) {
+        for (int64_t near = 0; near < nears; near++)
+            packing.out_is_far ? packing.pack(task / fars, task % fars, near) : packing.pack(task / fars, near, task % fars);
     });
 }
 

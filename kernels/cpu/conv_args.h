@@ -2,16 +2,46 @@
 #pragma once
 #include <cstdint>
 
+// Taps along one axis, dealt in turns to so many streams; `turned` has the last tap of a stream first.
+struct AxisTaps {
+    int64_t count, streams, turned;
+
+    int64_t size(int64_t stream) const { return (count - stream + streams - 1) / streams; }
+    int64_t before(int64_t stream) const { return stream ? size(stream - 1) + before(stream - 1) : 0; }
+    int64_t place(int64_t tap) const {
+        return turned ? size(tap % streams) - 1 - tap / streams : tap / streams;
+    }
+};
+
+// A packed weight is a stream of taps for each phase of a stride, one after another; one stream for a stride of 1. Each
+// is (group, out block, in block, plane, row, column, in lane, 16 out lanes).
 struct PackArgs {
     const float *weight;
-    float *packed;  // (group, out block, in block, row, column, in lane, 16 out lanes)
+    float *packed;
     int64_t groups, outs, ins;                // channels of a group
     int64_t group_step, out_step, in_step;    // distances in floats in the weight
-    int64_t depth_first, depth_step, depths;  // taps in the order of the stream: first, step, count, in floats
-    int64_t row_first, row_step, rows;
-    int64_t column_first, column_step, columns;
+    AxisTaps depth, row, column;
     int64_t in_lanes;                         // lanes of an input block that the stream holds
     int64_t small;                            // 0, or channels of the small groups, of which a group here is 16 / small
+
+    int64_t taps() const { return depth.count * row.count * column.count; }
+};
+
+// Where a tap goes: taps of streams before its own, those of its own, and its place among them.
+struct TapPlace {
+    int64_t before, size, at;
+
+    TapPlace() = default;
+    TapPlace(const PackArgs &a, int64_t tap) {
+        const int64_t s = tap % a.column.count, r = tap / a.column.count % a.row.count;
+        const int64_t d = tap / a.column.count / a.row.count;
+        const int64_t stream_s = s % a.column.streams, stream_r = r % a.row.streams, stream_d = d % a.depth.streams;
+        const int64_t columns = a.column.size(stream_s), rows = a.row.size(stream_r), depths = a.depth.size(stream_d);
+        before = a.depth.before(stream_d) * a.row.count * a.column.count +
+                 depths * (a.row.before(stream_r) * a.column.count + rows * a.column.before(stream_s));
+        size = depths * rows * columns;
+        at = (a.depth.place(d) * rows + a.row.place(r)) * columns + a.column.place(s);
+    }
 };
 
 struct ConvolutionArgs {

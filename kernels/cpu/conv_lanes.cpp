@@ -10,18 +10,15 @@
 
 namespace {
 
-// The taps of a filter as vectors: (block, plane, row, column, 16).
+// The taps of a filter as vectors: for each stream (block, plane, row, column, 16).
 void convolution_pack_lanes(const PackArgs &a) {
-    const int64_t taps = a.depths * a.rows * a.columns;
     parallel(a.groups, [&](int64_t block) {
-        float *to = a.packed + block * taps * LANES;
-        for (int64_t t = 0; t < taps; t++) {
-            const int64_t d = t / (a.rows * a.columns), r = t / a.columns % a.rows, s = t % a.columns;
-            const int64_t tap = a.depth_first + d * a.depth_step + a.row_first + r * a.row_step + a.column_first +
-                                s * a.column_step;
-            for (int64_t lane = 0; lane < LANES; lane++, to++) {
+        for (int64_t t = 0; t < a.taps(); t++) {
+            const TapPlace place(a, t);
+            float *to = a.packed + (place.before * a.groups + block * place.size + place.at) * LANES;
+            for (int64_t lane = 0; lane < LANES; lane++) {
                 const int64_t channel = block * LANES + lane;
-                *to = channel < a.outs ? a.weight[channel * a.out_step + tap] : 0;
+                to[lane] = channel < a.outs ? a.weight[channel * a.out_step + t] : 0;
             }
         }
     });

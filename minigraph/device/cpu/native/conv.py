@@ -35,14 +35,13 @@ Phase = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Taps:
-    """The taps along one axis that reach one phase: offsets in the input (first, step, count), and their order in the
-    weight (first, step)."""
+    """The taps along one axis that reach one phase: offsets in the input (first, step, count), and how many the packed
+    weight has along this axis before them."""
 
     first: int
     step: int
     count: int
-    weight_first: int
-    weight_step: int
+    before: int = 0
 
 
 @dataclass(frozen=True)
@@ -216,9 +215,9 @@ class Convolution(DirectConvolution):
             assert winograd is not None
             given = 0 if p.no_bias else ins[2].address
             return [winograd.call(ins[0], ins[1], outs[0], work, algorithm, given, relu=self.relu(p))]
-        taps = [Taps(-pad, d, k, 0, 1) for k, d, pad in zip(g.kernel, g.dilate, g.pad, strict=True)]
+        taps = [Taps(-pad, d, k) for k, d, pad in zip(g.kernel, g.dilate, g.pad, strict=True)]
         bias = 0 if p.no_bias else work + align(4 * g.packed(g.outs, g.ins))
-        calls = [_pack(g, ins[1], work, (g.outs, g.ins), g.weight_steps(), taps)]
+        calls = [_pack(g, ins[1], work, (g.outs, g.ins), g.weight_steps())]
         if bias:
             calls.append(pad_bias(ins[2], bias))
         phases = [(0, 1, n) for n in g.out]
@@ -246,16 +245,14 @@ def pad_bias(bias: Operand, padded: int) -> NativeCall:
 
 
 def _pack(g: Geometry, weight: Operand, packed: int, channels: tuple[int, int], distances: tuple[int, int, int],
-          taps: Sequence[Taps]) -> NativeCall:
-    """From (outs, ins) channels a group, with `distances` in the weight between groups, and between those."""
-    steps = (g.kernel[1] * g.kernel[2], g.kernel[2], 1)
-    numbers = [n for tap, step in zip(taps, steps, strict=True)
-               for n in (tap.weight_first * step, tap.weight_step * step, tap.count)]
+          streams: Sequence[int] = (1,) * AXES, turned: bool = False) -> NativeCall:
+    """From (outs, ins) channels a group, with `distances` in the weight between groups, and between those; along each
+    axis the taps are dealt to so many streams, turned or not (`PackArgs` of kernels/cpu/conv_args.h)."""
     if g.lanewise:
         channels, distances = (weight.shape[0], 1), g.weight_steps()
+    taps = (n for count, dealt in zip(g.kernel, streams, strict=True) for n in (count, dealt, turned))
     return NativeCall("convolution_pack_lanes" if g.lanewise else "convolution_pack", (
-        pointer(weight), address(packed), int64(g.groups, *channels, *distances, *numbers, g.lanes(channels[1]),
-                                                g.small)))
+        pointer(weight), address(packed), int64(g.groups, *channels, *distances, *taps, g.lanes(channels[1]), g.small)))
 
 
 def _convolve(x: Operand, packed: int, bias: int, y: Operand, g: Geometry, channels: tuple[int, int],
@@ -332,19 +329,30 @@ def suits_winograd(g: Geometry) -> bool:
 
 def data_gradient(g: Geometry, grad: Operand, weight: Operand, out: Operand, work: int, bias: int = 0,
                   addend: int = 0) -> Sequence[NativeCall]:
-    """The calls for each phase of the stride: `work` is the address of the packed weight, `bias` that of a padded one,
-    `addend` that of a tensor to which the gradient is added, perhaps of the output itself; 0 for none."""
+    """Packing, and a call for each phase of the stride: `work` is the address of the packed weight, `bias` that of a
+    padded one, `addend` that of a tensor to which the gradient is added, perhaps of the output itself; 0 for none."""
     group, far, near = g.weight_steps()
-    calls: list[NativeCall] = []
+    streams = [_streams(g, axis) for axis in range(AXES)]
+    calls = [_pack(g, weight, work, (g.ins, g.outs), (group, near, far), streams, turned=True)]
     for found in product(*(_phases(g, axis) for axis in range(AXES))):
         taps, phases = [t for t, _ in found], [phase for _, phase in found]
-        calls.append(_pack(g, weight, work, (g.ins, g.outs), (group, near, far), taps))
-        calls.append(_convolve(grad, work, bias, out, g, (g.ins, g.outs), taps, phases, (1,) * AXES,
+        packed = work + 4 * g.packed(g.ins, g.outs) // g.taps * _before(g, taps)
+        calls.append(_convolve(grad, packed, bias, out, g, (g.ins, g.outs), taps, phases, (1,) * AXES,
                                add=addend != 0))
-        work += 4 * g.packed(g.ins, g.outs) // g.taps * prod(t.count for t in taps)
     filled = addend == out.address if addend else reaches_all(g)
     fill = NativeCall("convolution_fill", (address(addend), pointer(out), int64(out.size)))
     return calls if filled else [fill, *calls]
+
+
+def _streams(g: Geometry, axis: int) -> int:
+    """Streams of taps along an axis: every so-many-th tap reaches the same phase of the stride."""
+    return g.stride[axis] // gcd(g.stride[axis], g.dilate[axis])
+
+
+def _before(g: Geometry, taps: Sequence[Taps]) -> int:
+    """Taps of the streams that come before the one of these, as `TapPlace` of kernels/cpu/conv_args.h has them."""
+    (depth, row, column), (_, rows, columns) = taps, g.kernel
+    return depth.before * rows * columns + depth.count * (row.before * columns + row.count * column.before)
 
 
 def reaches_all(g: Geometry) -> bool:
@@ -370,9 +378,9 @@ def _phase_taps(g: Geometry, axis: int, phase: int) -> Taps | None:
     reaching = [r for r in range(kernel) if (phase + pad - r * dilate) % stride == 0]
     if not reaching:
         return None
-    shared = gcd(stride, dilate)
-    last = reaching[-1]
-    return Taps((phase + pad - last * dilate) // stride, dilate // shared, len(reaching), last, -(stride // shared))
+    last, streams = reaching[-1], _streams(g, axis)
+    before = sum(-(-(kernel - stream) // streams) for stream in range(last % streams))
+    return Taps((phase + pad - last * dilate) // stride, dilate * streams // stride, len(reaching), before)
 
 
 def _fits_one_pass(g: Geometry) -> bool:
