@@ -98,11 +98,14 @@ struct Packing {
     // columns are turned to rows, LANES of them at a time, of which those of the taps are taken.
     void pack_turned(int64_t pair, const float *from, int64_t across, int64_t along, int64_t ins) const {
         float turned[LANES * LANES];
+        const int64_t next = out_is_far ? 1 : in_blocks;
         for (int64_t n = 0; n < ins; n++)
             for (int64_t first = 0; first < taps; first += LANES) {
                 transpose_block(from + n * along + first, across, turned, LANES);
-                for (int64_t t = first; t < min(first + LANES, taps); t++)
+                for (int64_t t = first; t < min(first + LANES, taps); t++) {
+                    __builtin_prefetch(to(pair + next, t) + n * LANES, 1);
                     Vec::load(turned + (t - first) * LANES).store(to(pair, t) + n * LANES);
+                }
             }
     }
 
