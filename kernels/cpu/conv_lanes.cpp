@@ -2,7 +2,8 @@
 // arguments and the order of sums are those of conv.cpp, with one block a group. The data gradient is the same
 // computation with taps in reverse order.
 //
-// Memory-bound: 2 * D * R * S FLOPs an output. Nothing is copied; pixels at the border leave out the taps beyond it.
+// 2 * D * R * S FLOPs an output. Nothing is copied: outputs that the same taps reach are computed together, side by side,
+// or one below the other at the left and the right edge.
 #include "conv.h"
 #include "conv_args.h"
 #include "kernel.h"
@@ -12,105 +13,176 @@ namespace {
 
 // The taps of a filter as vectors: for each stream (block, plane, row, column, 16).
 void convolution_pack_lanes(const PackArgs &a) {
-    parallel(a.groups, [&](int64_t block) {
-        for (int64_t t = 0; t < a.taps(); t++) {
-            const TapPlace place(a, t);
-            float *to = a.packed + (place.before * a.groups + block * place.size + place.at) * LANES;
+    parallel(a.taps(), [&](int64_t t) {
+        const TapPlace place(a, t);
+        float *to = a.packed + (place.before * a.groups + place.at) * LANES;
+        for (int64_t block = 0; block < a.groups; block++)
             for (int64_t lane = 0; lane < LANES; lane++) {
                 const int64_t channel = block * LANES + lane;
-                to[lane] = channel < a.outs ? a.weight[channel * a.out_step + t] : 0;
+                to[block * place.size * LANES + lane] = channel < a.outs ? a.weight[channel * a.out_step + t] : 0;
             }
-        }
     });
 }
 
-#if defined(__AVX512F__) || defined(__aarch64__)
-constexpr int WIDE = 8;
+// Outputs at equal distances that the same taps reach, and these taps.
+struct Outputs {
+    const float *x, *w, *bias;                          // x: below the first tap of the first output; bias may be null
+    float *y;
+    int64_t x_step, y_step;                             // from an output to the next
+    int64_t depths, rows, columns;                      // taps
+    int64_t x_depth, x_row, x_column, w_depth, w_row;   // from a tap to the next
+    bool add, relu;
+};
+
+// STEP is x_step where that is known, else 0.
+template <int COUNT, int STEP> void run_outputs(const Outputs &given) {
+    const Outputs o = given;  // which no store can change
+    const int64_t x_step = STEP ? STEP : o.x_step;
+    Vec sum[COUNT];
+    const Vec first = o.bias ? Vec::load(o.bias) : Vec::zero();
+#pragma GCC unroll 16
+    for (int p = 0; p < COUNT; p++) sum[p] = first;
+    for (int64_t d = 0; d < o.depths; d++)
+        for (int64_t r = 0; r < o.rows; r++) {
+            const float *x = o.x + d * o.x_depth + r * o.x_row, *w = o.w + d * o.w_depth + r * o.w_row;
+            for (int64_t s = 0; s < o.columns; s++, x += o.x_column, w += LANES) {
+                const Vec weight = Vec::load(w);
+#pragma GCC unroll 16
+                for (int p = 0; p < COUNT; p++) sum[p].add_product(weight, Vec::load(x + p * x_step));
+            }
+        }
+    float *y = o.y;
+#pragma GCC unroll 16
+    for (int p = 0; p < COUNT; p++, y += o.y_step) {
+        if (o.add) sum[p] += Vec::load(y);
+        (o.relu ? relu(sum[p]) : sum[p]).store(y);
+    }
+}
+
+// Sums that the registers hold beside a weight.
+#if defined(__AVX512F__)
+constexpr int MOST = 14;
+#elif defined(__aarch64__)
+constexpr int MOST = 7;
+#elif defined(__AVX__)
+constexpr int MOST = 6;
 #else
-constexpr int WIDE = 4;
+constexpr int MOST = 3;
 #endif
 
-// Taps [first, last) along an axis that from `at` reach inside [0, length).
+typedef void (*RunOutputs)(const Outputs &);
+
+template <int STEP, int... I> RunOutputs outputs_of(int64_t count, Indices<I...>) {
+    static constexpr RunOutputs BY_COUNT[] = {run_outputs<I + 1, STEP>...};
+    return BY_COUNT[count - 1];
+}
+
+void run(Outputs &o, int64_t count) {
+    typedef typename Count<MOST>::type All;
+    const int64_t wide = count ? ceil_div(count, ceil_div(count, MOST)) : 1;
+    for (int64_t at = 0; at < count; at += wide, o.x += wide * o.x_step, o.y += wide * o.y_step) {
+        const int64_t here = min(wide, count - at);
+        (o.x_step == LANES ? outputs_of<LANES>(here, All()) : outputs_of<0>(here, All()))(o);
+    }
+}
+
+// The outputs along one axis: `at` is where the first tap of the first one lies.
+struct Axis {
+    int64_t at, stride, step, taps, length;
+    int64_t first, last;  // outputs that all taps reach; before and behind them are the edges
+
+    Axis(int64_t tap, int64_t out_stride, int64_t tap_step, int64_t tap_count, int64_t inputs, int64_t outputs)
+        : at(tap), stride(out_stride), step(tap_step), taps(tap_count), length(inputs) {
+        const int64_t room = length - 1 - at - (taps - 1) * step;  // for the first tap of the last one inside
+        first = at < 0 ? min(outputs, ceil_div(-at, stride)) : 0;
+        last = room < 0 ? first : max(first, min(outputs, room / stride + 1));
+    }
+};
+
+// Taps [first, last) of an output that reach inside.
 struct Reach {
     int64_t first, last;
-    Reach(int64_t at, int64_t step, int64_t count, int64_t length) {
-        first = at < 0 ? min(count, ceil_div(-at, step)) : 0;
-        last = at >= length ? 0 : min(count, (length - 1 - at) / step + 1);
+    Reach(const Axis &axis, int64_t output) {
+        const int64_t at = axis.at + output * axis.stride, end = axis.length - 1 - at;
+        first = at >= 0 ? 0 : min(axis.taps, axis.step == 1 ? -at : ceil_div(-at, axis.step));
+        last = end < 0 ? 0 : min(axis.taps, (axis.step == 1 ? end : end / axis.step) + 1);
         if (last < first) last = first;
     }
 };
 
+// Calls work(taps, first output, outputs) for outputs [begin, end): those of the edges one by one, all others together.
+template <class Work> INLINE void along(const Axis &axis, int64_t begin, int64_t end, const Work &work) {
+    for (int64_t i = begin; i < end;) {
+        const int64_t next = i < axis.first || i >= axis.last ? i + 1 : min(end, axis.last);
+        work(Reach(axis, i), i, next - i);
+        i = next;
+    }
+}
+
 // One plane of outputs of a block of channels of an image.
 struct Plane {
     const ConvolutionArgs &a;
+    const Axis &rows, &columns;
     const int64_t top;  // plane of x under the first tap
     const Reach planes;
-    const float *x, *w, *bias;
+    const float *x;
     float *y;
+    Outputs o;
 
-    Plane(const ConvolutionArgs &args, int64_t image, int64_t block, int64_t depth)
-        : a(args), top(depth * a.depth_stride + a.tap_depth), planes(top, a.tap_depth_step, a.tap_depths, a.depth) {
+    Plane(const ConvolutionArgs &args, const Axis &depth_axis, const Axis &row_axis, const Axis &column_axis,
+          int64_t image, int64_t block, int64_t depth)
+        : a(args), rows(row_axis), columns(column_axis), top(depth_axis.at + depth * a.depth_stride),
+          planes(depth_axis, depth) {
         const int64_t at = image * a.groups + block, plane = at * a.out_depth + a.depth_phase + depth * a.depth_step;
         x = a.x + at * a.depth * a.height * a.width * LANES, y = a.y + plane * a.out_height * a.out_width * LANES;
-        w = a.packed + block * a.tap_depths * a.tap_rows * a.tap_columns * LANES;
-        bias = a.bias ? a.bias + block * LANES : nullptr;
+        o.w = a.packed + block * a.tap_depths * a.tap_rows * a.tap_columns * LANES;
+        o.bias = a.bias ? a.bias + block * LANES : nullptr;
+        o.x_row = rows.step * a.width * LANES, o.x_column = columns.step * LANES;
+        o.x_depth = a.tap_depth_step * a.height * a.width * LANES;
+        o.w_row = a.tap_columns * LANES, o.w_depth = a.tap_rows * o.w_row;
+        o.depths = planes.last - planes.first;
+        o.add = a.add, o.relu = a.relu;
     }
 
-    // COUNT neighbouring outputs from column c on, by the taps that reach.
-    template <int COUNT> INLINE void compute(int64_t row, int64_t c, const Reach &rows, const Reach &columns) {
-        float *to = y + ((a.row_phase + row * a.row_step) * a.out_width + a.column_phase + c * a.column_step) * LANES;
-        const int64_t to_step = a.column_step * LANES, step = a.column_stride * LANES;
-        Vec sum[COUNT];
-#pragma GCC unroll 8
-        for (int p = 0; p < COUNT; p++)
-            sum[p] = bias ? Vec::load(bias) : Vec::zero();
-        for (int64_t d = planes.first; d < planes.last; d++)
-            for (int64_t r = rows.first; r < rows.last; r++) {
-                const int64_t above = (top + d * a.tap_depth_step) * a.height;
-                const int64_t left = c * a.column_stride + a.tap_column;
-                const float *line = x + ((above + row * a.row_stride + a.tap_row + r * a.tap_row_step) * a.width + left) *
-                                            LANES;
-                for (int64_t s = columns.first; s < columns.last; s++) {
-                    const Vec weight = Vec::load(w + ((d * a.tap_rows + r) * a.tap_columns + s) * LANES);
-                    const float *from = line + s * a.tap_column_step * LANES;
-#pragma GCC unroll 8
-                    for (int p = 0; p < COUNT; p++) sum[p].add_product(weight, Vec::load(from + p * step));
-                }
-            }
-#pragma GCC unroll 8
-        for (int p = 0; p < COUNT; p++) {
-            if (a.add) sum[p] += Vec::load(to + p * to_step);
-            (a.relu ? relu(sum[p]) : sum[p]).store(to + p * to_step);
-        }
+    void compute(int64_t begin, int64_t end) {
+        along(rows, begin, end, [&](const Reach &high, int64_t row, int64_t tall) {
+            along(columns, 0, a.columns, [&](const Reach &wide, int64_t column, int64_t broad) {
+                if (broad > 1)
+                    for (int64_t r = row; r < row + tall; r++) compute_line(high, wide, r, column, broad, false);
+                else
+                    compute_line(high, wide, row, column, tall, true);
+            });
+        });
     }
 
-    Reach columns_at(int64_t c) const {
-        return Reach(c * a.column_stride + a.tap_column, a.tap_column_step, a.tap_columns, a.width);
-    }
-
-    void compute_row(int64_t row) {
-        const Reach rows(row * a.row_stride + a.tap_row, a.tap_row_step, a.tap_rows, a.height);
-        for (int64_t c = 0; c < a.columns;) {
-            const Reach here = columns_at(c);
-            const bool whole = c + WIDE <= a.columns && here.last - here.first == a.tap_columns &&
-                               columns_at(c + WIDE - 1).last == a.tap_columns;
-            if (whole)
-                compute<WIDE>(row, c, rows, here);
-            else
-                compute<1>(row, c, rows, here);
-            c += whole ? WIDE : 1;
-        }
+    // So many outputs from (row, column) on, side by side or one below the other.
+    void compute_line(const Reach &high, const Reach &wide, int64_t row, int64_t column, int64_t count, bool down) {
+        Outputs line = o;
+        const int64_t x_line = a.width * LANES, y_line = a.row_step * a.out_width * LANES;
+        const int64_t tap = (planes.first * a.tap_rows + high.first) * a.tap_columns + wide.first;
+        const int64_t at = top + planes.first * a.tap_depth_step, line_at = rows.at + row * rows.stride;
+        line.rows = high.last - high.first, line.columns = wide.last - wide.first;
+        line.x = x + (at * a.height + line_at + high.first * rows.step) * x_line +
+                 (columns.at + column * columns.stride + wide.first * columns.step) * LANES;
+        line.y = y + (a.row_phase * a.out_width + a.column_phase + column * a.column_step) * LANES + row * y_line;
+        line.w += tap * LANES;
+        line.x_step = down ? rows.stride * x_line : columns.stride * LANES;
+        line.y_step = down ? y_line : a.column_step * LANES;
+        run(line, count);
     }
 };
 
 void convolution_lanes(const ConvolutionArgs &a) {
     constexpr int64_t BAND = 16;  // rows of a task
     const int64_t bands = ceil_div(a.rows, BAND);
+    const Axis depths(a.tap_depth, a.depth_stride, a.tap_depth_step, a.tap_depths, a.depth, a.depths);
+    const Axis rows(a.tap_row, a.row_stride, a.tap_row_step, a.tap_rows, a.height, a.rows);
+    const Axis columns(a.tap_column, a.column_stride, a.tap_column_step, a.tap_columns, a.width, a.columns);
     parallel(a.images * a.groups * a.depths * bands, [&](int64_t task) {
         const int64_t depth = task / bands % a.depths, block = task / bands / a.depths;
-        Plane plane(a, block / a.groups, block % a.groups, depth);
         const int64_t first = task % bands * BAND;
-        for (int64_t row = first; row < min(first + BAND, a.rows); row++) plane.compute_row(row);
+        Plane(a, depths, rows, columns, block / a.groups, block % a.groups, depth)
+            .compute(first, min(first + BAND, a.rows));
     });
 }
 
