@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .plan.plan import Plan
 
 REQUESTS = ("write", "add", "null")
+_MOST_BYTES = 2**56
+"""Bytes of a symbol's values above which shapes are taken for a slip; sums over a whole step stay within 64 bits."""
 
 
 def device_of(context: Context, disk: str | os.PathLike[str] | None = None) -> Device:
@@ -208,6 +210,10 @@ def bind_graph(symbol: Any, shapes: Mapping[str, Shape], dtypes: Mapping[str, An
     if unknown:
         raise MXNetError(f"cannot bind: the shapes given ({dict(shapes)}) leave these unknown: {', '.join(unknown)}; "
                          f"give the shapes of the inputs")
+    total = sum(graph.type_of(entry).nbytes for entry in range(graph.num_entries))
+    if total > _MOST_BYTES:
+        raise MXNetError(f"with the shapes {dict(shapes)} the symbol's values take {total} bytes, more than the "
+                         f"{_MOST_BYTES} that can be planned")
     return graph
 
 

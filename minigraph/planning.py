@@ -24,8 +24,6 @@ from .plan.verify import verify as verify_plan
 
 PROGRAMS = ("step", "train", "eval")
 """Programs that can be planned alone; `update` follows `train`."""
-_MOST_BYTES = 2**56
-"""Bytes of a symbol's values above which shapes are taken for a slip; sums over a whole step stay within 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,6 @@ def prepare(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer
                          f"out")
     updater = _updater(optimizer, optimizer_params) if name == "step" else None
     graph = bind_graph(symbol, shapes, dtypes or {})
-    _check_size(graph, shapes)
     arguments = symbol.list_arguments()
     fed = _inputs(arguments, shapes, inputs)
     requests = {argument: "null" if argument in fed else request
@@ -305,13 +302,6 @@ def _updater(optimizer: str | Optimizer | None, params: Mapping[str, Any] | None
         raise MXNetError(f"optimizer {type(made).__name__} has no graph form, so it cannot be part of a program; plan "
                          f"the program `train`")
     return made
-
-
-def _check_size(graph: Graph, shapes: Mapping[str, Shape]) -> None:
-    total = sum(graph.type_of(entry).nbytes for entry in range(graph.num_entries))
-    if total > _MOST_BYTES:
-        raise MXNetError(f"with the shapes {dict(shapes)} the symbol's values take {total} bytes, more than the "
-                         f"{_MOST_BYTES} that can be planned")
 
 
 def _inputs(arguments: list[str], shapes: Mapping[str, Shape], inputs: Iterable[str] | None) -> frozenset[str]:

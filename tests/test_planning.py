@@ -89,6 +89,19 @@ def test_a_shape_of_other_than_whole_numbers_is_refused_with_the_name_of_the_inp
         plan(mlp(), {"data": shape})
 
 
+@pytest.mark.parametrize("batch", [2**62, 10**30])
+def test_shapes_beyond_all_memory_are_refused_before_anything_is_planned(batch):
+    for refused in (lambda: plan(mlp(), {"data": (batch, 9)}), lambda: mlp().simple_bind(mx.cpu(), data=(batch, 9))):
+        with pytest.raises(MXNetError, match=f"data.*{batch}.* bytes, more than the .* that can be planned"):
+            refused()
+
+
+def test_a_dimension_below_zero_is_refused_with_the_node_that_asks_for_it():
+    net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=-3, name="narrow")
+    with pytest.raises(MXNetError, match=r"FullyConnected narrow.*shape \(-3, 9\); no dimension may be below 0"):
+        net.simple_bind(mx.cpu(), data=(4, 9))
+
+
 @pytest.mark.parametrize("arguments, reason", [
     ({"program": "step"}, "give optimizer="), ({"program": "update"}, "no program 'update'"),
     ({"optimizer": "nothing"}, "Cannot find optimizer"), ({"optimizer": "test"}, "no graph form"),

@@ -81,7 +81,11 @@ def _visit(graph: Graph, i: int, values: list, rule: Rule, merge: Callable[[Any,
 
 
 def _merge_shape(old: Any, new: Any) -> Any:
-    return merge_shapes(old, new)
+    merged = merge_shapes(old, new)
+    if merged != old and merged is not None and any(d is not None and d < 0 for d in merged):
+        raise ShapeError(f"parameters and shapes ask for a tensor of shape {format_shape(merged)}; no dimension may be "
+                         f"below 0")
+    return merged
 
 
 def _merge_dtype(old: Any, new: Any) -> Any:

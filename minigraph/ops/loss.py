@@ -86,6 +86,8 @@ class SoftmaxOutput(ByIndex):
 
     def infer_shape(self, p: SoftmaxOutputParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
+        if not abs(p.ignore_label) < 2**31:
+            raise ShapeError(f"ignore_label {p.ignore_label} must be a number of 32 bits; it stands among the labels")
         data = merge_shapes(ins[0], outs[0])
         label = ins[1]
         if data is None or not is_complete(data):

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Entry, MXNetError, PartialShape, Shape, TensorType, dtype_of
+from ..base import Algorithm, Builder, Entry, PartialShape, Shape, TensorType, dtype_of
 from .basic import known_dims
 from .elemwise import only
-from .op import Arrays, Op, Sample, Sliced, Workspace, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, merge_shapes
 from .params import REQUIRED, param
 from .philox import tile_blocks, tile_bytes, uniform, word_tiles
 from .pointwise import Found, flat
@@ -60,7 +60,7 @@ class KeyedDropoutParams:
 def check_probability(p: float) -> None:
     """Raise unless `p` is a probability that leaves something."""
     if not 0 <= p < 1:
-        raise MXNetError(f"Dropout: p={p} must be in [0, 1); p is the probability of zeroing an element")
+        raise ShapeError(f"p={p} must be in [0, 1); p is the probability of zeroing an element")
 
 
 @register

@@ -112,6 +112,13 @@ class Reverse(Op):
     Params = ReverseParams
     recompute = "cheap"
 
+    def infer_shape(self, p: ReverseParams, ins: list[PartialShape], outs: list[PartialShape],
+                    ) -> tuple[list[PartialShape], list[PartialShape]]:
+        shape = merge_shapes(*ins, *outs)
+        for axis in p.axis if shape is not None else ():
+            axis_in(axis, len(shape or ()))
+        return [shape], [shape]
+
     def compute(self, p: ReverseParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         axes = {axis_in(axis, ins[0].ndim) for axis in p.axis}
         key = tuple(slice(None, None, -1 if i in axes else None) for i in range(ins[0].ndim))
@@ -274,6 +281,8 @@ class Crop(Cut):
         if any(len(shape) != 4 for shape in shapes):
             raise ShapeError(f"Crop: shapes {', '.join(map(format_shape, shapes))}; each must be (N, C, H, W)")
         size = shapes[1][2:] if p.num_args == 2 else p.h_w
+        if len(size) != 2 or len(p.offset) != 2:
+            raise ShapeError(f"Crop: h_w {size} and offset {p.offset} must have two values each, for height and width")
         begin = tuple((d - s) // 2 for d, s in zip(data[2:], size, strict=True)) if p.center_crop else p.offset
         window = [(at, at + length) for at, length in zip(begin, size, strict=True)]
         return self.check(data, [(0, data[0]), (0, data[1]), *window])

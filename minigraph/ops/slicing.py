@@ -121,6 +121,8 @@ class SliceChannel(Op):
     recompute = "cheap"
 
     def outputs(self, p: SliceChannelParams) -> tuple[str, ...]:
+        if p.num_outputs < 1:
+            raise ShapeError(f"SliceChannel: num_outputs {p.num_outputs} must be at least 1")
         return tuple(f"output{i}" for i in range(p.num_outputs)) if p.num_outputs > 1 else ("output",)
 
     def infer_shape(self, p: SliceChannelParams, ins: list[PartialShape], outs: list[PartialShape],

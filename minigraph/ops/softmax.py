@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Entry, Shape, TensorType
+from ..base import Algorithm, Builder, Entry, PartialShape, Shape, TensorType
 from .chunks import CHUNK_BYTES, chunks
 from .elemwise import only
-from .op import Arrays, Op, Sample, Sliced, Workspace
+from .op import Arrays, Op, Sample, Sliced, Workspace, is_complete
 from .params import param
 from .pointwise import Found
 from .registry import register
@@ -101,6 +101,13 @@ class SoftmaxBase(Op):
     def view_of(self, p: Any, shape: Shape) -> tuple[int, int, int]:
         """(outer, classes, inner) of a shape."""
         return layout(shape, p.axis)
+
+    def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
+                    ) -> tuple[list[PartialShape], list[PartialShape]]:
+        found = super().infer_shape(p, ins, outs)
+        if is_complete(found[0][0]):
+            self.view_of(p, found[0][0])  # type: ignore[arg-type]  # refuses an axis that is not there
+        return found
 
     def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
@@ -215,7 +222,7 @@ class SoftmaxBackward(FromOutput):
 
 
 @register
-class Softmin(Op):
+class Softmin(SoftmaxBase):
     """softmax(-data) along an axis."""
 
     name = "softmin"

@@ -12,7 +12,8 @@ ALL = slice(None)
 def per_axis(values: Shape, kernel: Shape, default: int, name: str) -> Shape:
     """A parameter given per spatial axis, or `default` for each axis when it was not given.
 
-    Raises ShapeError when it has another number of axes than the kernel or a value below its least one.
+    Raises ShapeError when it has another number of axes than the kernel, or a value below its least one or of more than
+    32 bits.
     """
     values = values or (default,) * len(kernel)
     if len(values) != len(kernel):
@@ -20,6 +21,8 @@ def per_axis(values: Shape, kernel: Shape, default: int, name: str) -> Shape:
                          f"give one value for each spatial axis")
     if min(values, default=default) < default:
         raise ShapeError(f"{name} {values} has a value below {default}; each must be at least {default}")
+    if max((*values, *kernel), default=0) >= 2**31:
+        raise ShapeError(f"{name} {values} or kernel {kernel} has a value of more than 32 bits")
     return values
 
 
