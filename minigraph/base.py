@@ -191,6 +191,8 @@ def dtype_of(value: object) -> np.dtype:
         raise MXNetError(f"{value!r} is no dtype; give a numpy dtype, its name, or an MXNet type number") from error
 
 
+REAL_KINDS = "biuf"
+"""numpy's letters of the kinds of dtype that hold real numbers: truths, whole numbers and floats."""
 TYPE_FLAGS = ("float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool", "int16",
               "uint16", "uint32", "uint64")
 """MXNet's type numbers, by position."""

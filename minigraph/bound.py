@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import MXNetError, Shape, TensorType
+from .base import REAL_KINDS, MXNetError, Shape, TensorType
 from .binding import Group, PersistentStorage, bind_graph, normalise_requests
 from .graph import Graph
 from .ndarray import NDArray
@@ -151,4 +151,6 @@ class Bound:
             array = value.storage.read() if isinstance(value, NDArray) else np.asarray(value)
             if array.shape != expected.shape:
                 raise ValueError(f"Shape not match! Argument {name}, need: {expected.shape}, received: {array.shape}")
+            if array.dtype.kind not in REAL_KINDS:
+                raise TypeError(f"argument {name} takes real numbers, got an array of dtype {array.dtype}")
             yield name, array

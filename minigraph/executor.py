@@ -156,6 +156,10 @@ class Executor(Programs):
         for name in ("step", "update"):
             self._programs.pop(name, None)
 
+    def __reduce__(self) -> tuple:
+        raise TypeError("an executor holds memory of its device, so it cannot be copied or pickled; bind its symbol "
+                        "again, and copy_params_from(executor.arg_dict, executor.aux_dict)")
+
     # -- looking inside ------------------------------------------------------------------------------------------
     def set_monitor_callback(self, callback: MonitorCallback | None, monitor_all: bool = False) -> None:
         """Have `callback(name, value)` called after each forward for every operator's visible outputs, in order, and

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import random
-from .base import MXNetError
+from .base import REAL_KINDS, MXNetError
 from .context import cpu
 from .formats.idx import read_idx
 from .image_iter import ImageRecordIter
@@ -27,6 +27,8 @@ class _Source:
     def __init__(self, name: str, values: Any) -> None:
         self.name = name
         self.values = values if isinstance(values, NDArray) else np.asarray(values)
+        if np.dtype(self.values.dtype).kind not in REAL_KINDS:
+            raise TypeError(f"{name} takes real numbers, got an array of dtype {self.values.dtype}")
         self.dtype = np.dtype(values.dtype) if isinstance(values, NDArray) else np.dtype(np.float32)
         self.shape = tuple(self.values.shape)
         if not self.shape or not self.shape[0]:

@@ -309,6 +309,10 @@ class Module(BaseModule):
         except MXNetError as error:
             raise MXNetError(f"{fname}: {error}") from error
 
+    def __reduce__(self) -> tuple:
+        raise TypeError("a module holds memory of its device, so it cannot be copied or pickled; save_checkpoint "
+                        "writes it, and Module.load reads it")
+
     # -- running ---------------------------------------------------------------------------------------------
     def _prepare_inputs(self, batch: DataBatch) -> dict[str, NDArray]:
         """The batch's arrays by input name, once the executor of their shapes is the present one."""
@@ -350,7 +354,7 @@ class Module(BaseModule):
 
     def training_step(self) -> Callable[[DataBatch], None]:
         """One run of the program `step`; apart, and saying so once, where gradients must be seen."""
-        reason = self._reason_for_gradients()
+        reason = module_support.reason_for_gradients(self, self._executor, self._monitored, self._optimizer)
         if reason is None:
             return self._step
         if not self._told:
@@ -362,17 +366,6 @@ class Module(BaseModule):
     def _step(self, batch: DataBatch) -> None:
         feeds = self._prepare_inputs(batch)
         self._executor.step(self._optimizer.control, **feeds)
-
-    def _reason_for_gradients(self) -> str | None:
-        if self.inputs_need_grad:
-            return "gradients of the inputs are asked for"
-        if "add" in self._executor.requests.values():
-            return "grad_req is 'add'"
-        if self._monitored:
-            return "a monitor is installed"
-        if self._updater is not None:
-            return f"the optimizer {type(self._optimizer).__name__} has no graph form"
-        return None
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
         """Handles to the outputs of the last batch, valid until something else runs."""

@@ -158,6 +158,17 @@ def make_optimizer(chosen: Any, params: Mapping[str, Any], symbol: Any, names: S
     return made
 
 
+def reason_for_gradients(module: Any, executor: Executor, monitored: bool, optimizer: Optimizer) -> str | None:
+    """Why a module's training must keep all gradients in view, and so cannot run whole steps; None if nothing asks."""
+    if module.inputs_need_grad:
+        return "gradients of the inputs are asked for"
+    if "add" in executor.requests.values():
+        return "grad_req is 'add'"
+    if monitored:
+        return "a monitor is installed"
+    return None if optimizer.has_graph_form else f"the optimizer {type(optimizer).__name__} has no graph form"
+
+
 def host_copies(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
     """Copies in host memory, by name."""
     return {name: NDArray(HostStorage(array.asnumpy(), cpu())) for name, array in arrays.items()}

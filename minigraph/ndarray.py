@@ -366,10 +366,15 @@ def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = Tr
 def save(fname: str | os.PathLike, data: NDArray | Sequence[NDArray] | Mapping[str, NDArray]) -> None:
     """Write one array, a list or a dict as MXNet's .params, or a dict as safetensors if `fname` ends so.
 
-    An old file stays whole if writing fails.
+    An old file stays whole if writing fails. TypeError for what is no NDArray, or a name that is no text.
     """
     if isinstance(data, NDArray):
         data = [data]
+    given = data.items() if isinstance(data, Mapping) else enumerate(data)
+    for name, each in given:
+        if not isinstance(each, NDArray) or not isinstance(name, str) and isinstance(data, Mapping):
+            raise TypeError(f"save writes NDArrays, by names that are texts if they have names; got {name!r}: "
+                            f"{type(each).__name__}; make one by mx.nd.array")
     values: list | dict
     if isinstance(data, Mapping):
         values = {name: each.storage.read() for name, each in data.items()}

@@ -1,6 +1,9 @@
 """The executor against small networks whose results are known in full, with poisoned memory."""
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -333,6 +336,40 @@ def test_bind_refuses_an_array_of_another_shape(shape):
         bind(linear(), None, {"a": mx.nd.array(np.ones(5)), "b": np.ones(shape)}, None, "null", None)
     with pytest.raises(MXNetError, match=r"gradient of a has shape .* needs \(5,\)"):
         bind(linear(), None, {"a": np.ones(5), "b": np.ones(5)}, {"a": np.ones(shape)}, "write", None)
+
+
+def test_bind_refuses_one_array_for_two_arguments_and_what_is_no_array():
+    a = mx.nd.ones(2)
+    with pytest.raises(MXNetError, match="b and a are given one NDArray"):
+        bind(linear(), None, {"a": a, "b": a}, None, "null", None)
+    with pytest.raises(MXNetError, match="gradient of b and a are given one NDArray"):
+        bind(linear(), None, {"a": a, "b": mx.nd.ones(2)}, {"b": a}, "write", None)
+    with pytest.raises(MXNetError, match="args: a must be an NDArray or a numpy array, got list"):
+        bind(linear(), None, {"a": [1, 2], "b": mx.nd.ones(2)}, None, "null", None)
+
+
+def test_arrays_bound_to_a_second_executor_are_shared_if_asked_and_else_told_of():
+    arrays = {"a": mx.nd.ones(2), "b": mx.nd.ones(2)}
+    first = bind(linear(), None, arrays, None, "null", None)
+    shared = bind(linear(), None, arrays, None, "null", None, shared_exec=first)
+    arrays["a"][:] = 3
+    assert first.forward()[0].asnumpy().tolist() == shared.forward()[0].asnumpy().tolist() == [7, 7]
+    with pytest.warns(UserWarning, match="bind: a, b lay in the memory of another executor"):
+        alone = bind(linear(), None, arrays, None, "null", None)
+    arrays["a"][:] = 0
+    assert alone.forward()[0].asnumpy().tolist() == [1, 1] and first.forward()[0].asnumpy().tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("values", [np.full(2, None), np.array(["1", "2"]), np.ones(2, complex)])
+def test_arguments_of_other_than_real_numbers_are_refused_by_name(values):
+    with pytest.raises(TypeError, match="argument a takes real numbers, got an array of dtype"):
+        executor(linear(), {"a": (2,), "b": (2,)}).forward(a=values)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_executor_is_neither_copied_nor_pickled(copied):
+    with pytest.raises(TypeError, match="holds memory of its device"):
+        copied(executor(linear(), {"a": (2,), "b": (2,)}))
 
 
 def test_bind_names_what_is_missing_or_unknown():

@@ -168,6 +168,11 @@ def test_wrong_arguments_are_refused(make, message):
         make()
 
 
+def test_an_iterator_over_texts_is_refused():
+    with pytest.raises(TypeError, match="softmax_label takes real numbers"):
+        io.NDArrayIter(np.ones(2), np.array(["cat", "dog"]))
+
+
 def test_a_scaled_iterator_divides_bytes_batch_by_batch():
     iterator = io.ScaledIter(np.array([0, 51, 255], np.uint8), np.array([0, 1, 2]), batch_size=3)
     batch = iterator.next()

@@ -1,6 +1,8 @@
 """Module: what it refuses, and what it warns of."""
 from __future__ import annotations
 
+import copy
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -58,6 +60,12 @@ def test_what_is_no_context_no_initializer_no_iterator_and_no_batch_is_told_so()
             (lambda: mod.forward(mx.io.DataBatch([data, data], [label])), "2 data arrays, .*data_names are")):
         with pytest.raises(MXNetError, match=reason):
             call()
+
+
+def test_a_module_is_neither_copied_nor_pickled():
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="save_checkpoint writes it"):
+            copied(prepared())
 
 
 def test_a_batch_that_does_not_fit_leaves_the_module_as_it_was():

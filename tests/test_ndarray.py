@@ -285,6 +285,14 @@ def test_save_and_load_give_back_lists_and_dicts(tmp_path):
     only[0] = 2  # loaded arrays can be written to
 
 
+@pytest.mark.parametrize("given, reason", [({"a": 3}, "'a': int"), ([nd.ones(1), "x"], "1: str"),
+                                           ({3: nd.ones(1)}, "3: NDArray"), ({"a": np.ones(1)}, "'a': ndarray")])
+def test_what_a_file_cannot_hold_is_named_and_no_file_is_made(tmp_path, given, reason):
+    with pytest.raises(TypeError, match=reason):
+        nd.save(tmp_path / "m.params", given)
+    assert not list(tmp_path.iterdir())
+
+
 def test_loading_a_damaged_file_names_it(tmp_path):
     path = tmp_path / "bad.params"
     path.write_bytes(b"not a params file")
