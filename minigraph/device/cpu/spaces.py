@@ -31,12 +31,14 @@ class SwapFile:
     """A file in a folder, by default that for temporary files; its bytes are set aside on the disk as it grows.
 
     It loses its name as soon as it is open, so that not even a crash leaves it behind; where a system does not allow
-    this it is removed on close and at exit. `path` is the name that it had, for messages.
+    this it is removed on close and at exit. `path` is the name that it had, for messages. A process that was forked
+    from the one that made it is refused: both would write to the same bytes.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.folder = os.fspath(folder) if folder is not None else tempfile.gettempdir()
         self.nbytes = 0
+        self._owner = os.getpid()
         try:
             self._file, self.path = tempfile.mkstemp(prefix="minigraph-swap-", dir=self.folder)
         except OSError as error:
@@ -65,6 +67,7 @@ class SwapFile:
 
     def write(self, offset: int, data: memoryview) -> None:
         """Write all of `data` at a place; OutOfMemoryError when the disk is full."""
+        self._check_owner()
         done = 0
         while done < len(data):
             try:
@@ -74,6 +77,7 @@ class SwapFile:
 
     def read(self, offset: int, data: memoryview) -> None:
         """Fill all of `data` from a place."""
+        self._check_owner()
         done = 0
         while done < len(data):
             try:
@@ -89,6 +93,11 @@ class SwapFile:
     def close(self) -> None:
         """Give the file and its bytes on the disk back."""
         self._end()
+
+    def _check_owner(self) -> None:
+        if os.getpid() != self._owner:
+            raise MXNetError(f"the swap file {self.path} belongs to the process {self._owner}, from which this one was "
+                             f"forked; bind again here, or start this process with multiprocessing's \"spawn\" method")
 
     def _error(self, error: OSError, what: str, nbytes: int, missing: int) -> MXNetError:
         if error.errno not in _FULL:

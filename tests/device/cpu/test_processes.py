@@ -124,6 +124,20 @@ print(os.waitstatus_to_exitcode(os.wait()[1]), right())
     assert child(script, tmp_path) == ["True", "7", "True"]
 
 
+def test_a_forked_child_is_kept_from_its_parents_swap_file(tmp_path: Path) -> None:
+    script = """
+from minigraph.base import MXNetError
+print(right(), flush=True)
+if os.fork() == 0:
+    try:
+        right()
+    except MXNetError as error:
+        os._exit(7 if "belongs to the process" in str(error) and "bind again here" in str(error) else 1)
+print(os.waitstatus_to_exitcode(os.wait()[1]), right())
+"""
+    assert child(script, tmp_path) == ["True", "7", "True"]
+
+
 def test_a_limit_on_file_sizes_is_told_when_loading(tmp_path: Path) -> None:
     script = """
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
