@@ -7,6 +7,7 @@ when an arena grows, and refuse to show bytes that another program has taken.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,8 @@ class Group:
 
     `turn` names the program and range that ran last, so that results which others have overwritten are refused.
     `disk` is the folder in which the CPU makes swap files. With `waits` persistent values wait in host memory until
-    the first program is loaded: only then is it known which of them are at home on the device.
+    the first program is loaded: only then is it known which of them are at home on the device. `running` is held while
+    one of the programs runs, so that no other thread starts one over the same bytes.
     """
 
     def __init__(self, context: Context, disk: str | os.PathLike[str] | None = None, waits: bool = False) -> None:
@@ -62,6 +64,7 @@ class Group:
         self._version = 0
         self.turn: tuple[object, str] | None = None
         self.broken: str | None = None
+        self.running = threading.Lock()
         self._step = 0
         self._generator: object = None
 

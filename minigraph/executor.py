@@ -265,6 +265,15 @@ class Executor(Programs):
                      self.options.poison)
 
     def _run(self, name: str, part: str, control: np.ndarray | None) -> None:
+        if not self.group.running.acquire(blocking=False):
+            raise MXNetError(f"`{name}` cannot run: another thread runs a program over the same memory; bind an "
+                             f"executor for each thread, or hold a lock from each call until its outputs are copied")
+        try:
+            self._run_alone(name, part, control)
+        finally:
+            self.group.running.release()
+
+    def _run_alone(self, name: str, part: str, control: np.ndarray | None) -> None:
         group = self.group
         if group.broken is not None:
             raise MXNetError(f"a run broke off before ({group.broken}), so states may be half updated; set the "

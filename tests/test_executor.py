@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -273,6 +274,31 @@ def test_a_run_that_breaks_off_must_be_mended_before_the_next():
     with pytest.raises(MXNetError, match="broke off before .KeyboardInterrupt"):
         exe.forward()
     exe.copy_params_from({"a": mx.nd.ones(2)})
+    assert exe.forward()[0].asnumpy().tolist() == [2, 2]
+
+
+def test_a_second_thread_that_runs_at_the_same_time_is_refused():
+    exe = executor(mx.sym.Variable("a") * 2, {"a": (2,)})
+    exe.forward(a=np.ones(2))
+    program, told = exe.program("eval"), []
+    run = program.run
+
+    def meanwhile(part):
+        def other():
+            try:
+                exe.forward()
+            except MXNetError as error:
+                told.append(str(error))
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        run(part)
+
+    program.run = meanwhile
+    assert exe.forward()[0].asnumpy().tolist() == [2, 2]
+    del program.run
+    assert len(told) == 1 and "another thread runs a program over the same memory" in told[0]
     assert exe.forward()[0].asnumpy().tolist() == [2, 2]
 
 
