@@ -12,13 +12,13 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .base import MXNetError
+from .formats import npy
 from .formats.recordio import read_index, read_record, write_record
 
 IRHeader = namedtuple("IRHeader", ["flag", "label", "id", "id2"])
 """An image record's header: `label` is a number, or an array whose length is `flag`; `id` numbers the record."""
 
 _IR = struct.Struct("<IfQQ")
-_NUMPY_MAGIC = b"\x93NUMPY"
 _COLOURS = {-1: None, 0: "L", 1: "RGB"}
 
 
@@ -204,7 +204,7 @@ def decode_image(data: bytes, mode: str | None = None) -> np.ndarray:
     `mode` is Pillow's name of what to convert to ("L", "RGB", "RGBA"), None to leave it. MXNetError if the bytes are
     no image, or damaged.
     """
-    if data.startswith(_NUMPY_MAGIC):
+    if data.startswith(npy.MAGIC):
         return _converted(_read_numpy(data), mode)
     Image = _pillow()
     try:
@@ -217,8 +217,8 @@ def decode_image(data: bytes, mode: str | None = None) -> np.ndarray:
 
 def _read_numpy(data: bytes) -> np.ndarray:
     try:
-        pixels = np.load(io.BytesIO(data), allow_pickle=False)
-    except Exception as error:  # NumPy's header is parsed as Python, with as many kinds of errors
+        pixels = npy.loads(data)
+    except ValueError as error:
         raise MXNetError(f"a record's {len(data)} bytes are no sound .npy array ({error})") from error
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or not pixels.size:
         raise MXNetError(f"a record's .npy array is {pixels.dtype} of shape {pixels.shape}; an image is uint8 of shape "
