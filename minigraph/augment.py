@@ -64,6 +64,10 @@ class Augmentation:
     rand_mirror: bool = False
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and (not hasattr(value, "__float__") or value != value):
+                raise MXNetError(f"{field.name}={value!r} must be a number")
         for name in ("max_rotate_angle", "max_aspect_ratio", "max_shear_ratio", "min_random_scale", "min_random_area",
                      "brightness", "contrast", "saturation", "pca_noise", "random_h", "random_s", "random_l", "pad",
                      "fill_value"):

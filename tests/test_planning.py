@@ -108,6 +108,8 @@ def test_a_dimension_below_zero_is_refused_with_the_node_that_asks_for_it():
     ({"optimizer": "sgd", "optimizer_params": {"speed": 1}}, "speed"), ({"inputs": ["date"]}, "'date'"),
     ({"optimizer": "sgd", "program": "eval"}, "takes no optimizer"), ({"memory": "tight"}, "memory mode 'tight'"),
     ({"machine": None}, "by its name or its file, got None"), ({"optimizer": 3}, "by its name, or ready made, got 3"),
+    ({"optimizer": "sgd", "optimizer_params": {"momentum": "x"}}, "SGD: momentum is 'x'; it must be a number"),
+    ({"optimizer": "sgd", "optimizer_params": {"learning_rate": float("nan")}}, "learning_rate is nan"),
     ({"inputs": "data"}, r"such as \['data'\]"), ({"slices": "2"}, "slices='2'"), ({"slices": 1.5}, "slices=1.5"),
     ({"optimizer": "sgd", "dtypes": {"data": "float16"}}, "update of .*weight: .* has dtype float16")])
 def test_a_program_that_cannot_be_planned_is_refused_with_the_reason(arguments, reason):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 import sys
 import time
 import warnings
@@ -20,6 +21,7 @@ import minigraph as mx
 from minigraph.augment import Augmentation
 from minigraph.base import MXNetError, format_bytes
 from minigraph.memory.policies import POLICIES
+from minigraph.module_support import set_values
 from minigraph.networks import load_network, parse_settings
 from minigraph.passes.compilation import MEMORY_MODES
 from minigraph.plan.report import Report, report
@@ -49,6 +51,8 @@ def train(given: argparse.Namespace) -> float:
     mx.random.seed(given.seed)
     images = _images(given)
     module = _module(given, images)
+    if given.resume is not None:
+        _catch_up(module.symbol, images.train, given.resume)
     params = _optimizer_params(given, images.train_size // given.batch)
     progress = Progress(given.epochs, images.train_size // given.batch)
     with warnings.catch_warnings():
@@ -142,6 +146,18 @@ def _module(given: argparse.Namespace, images: data.Dataset) -> Any:
     return mx.mod.Module(symbol, **_memory(given))
 
 
+def _catch_up(symbol: Any, data: Any, epochs: int) -> None:
+    """Draw what the first epochs drew (parameters, and an order of rows for each), so that the next one is what it
+    would have been without the interruption."""
+    inputs = {desc.name: desc.shape for desc in (*data.provide_data, *data.provide_label)}
+    shapes, _, _ = symbol.infer_shape(**inputs)
+    drawn = {name: mx.nd.zeros(shape) for name, shape in zip(symbol.list_arguments(), shapes, strict=True)
+             if name not in inputs}
+    set_values([(drawn, None)], _initializer(), symbol.attr_dict())
+    for _ in range(epochs):
+        data.reset()
+
+
 def _optimizer_params(given: argparse.Namespace, batches: int) -> dict[str, Any]:
     """Rate, decay, momentum where the optimizer has it, and a schedule when epochs to drop the rate at are given."""
     params: dict[str, Any] = {"learning_rate": given.lr, "wd": given.wd}
@@ -172,6 +188,23 @@ def _integers(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"{text!r} must be whole numbers between commas") from None
 
 
+def _image(text: str) -> tuple[int, ...]:
+    shape = _integers(text)
+    if len(shape) != 3 or min(shape) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be three whole numbers of 1 or more: channels, height, width")
+    return shape
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a finite number")
+    return value
+
+
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of 1 or more")
@@ -187,17 +220,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", default="digits", help="digits, mnist5k, mnist, cifar10 or synthetic")
     add("--data-dir", help="the folder with the files of mnist or cifar10")
     add("--data-arg", action="append", default=[], metavar="NAME=VALUE", help="an argument of the synthetic data set")
-    add("--image", type=_integers, metavar="C,H,W", help="enlarge or reduce the images to this shape")
+    add("--image", type=_image, metavar="C,H,W", help="enlarge or reduce the images to this shape")
     add("--augment", action="append", default=[], metavar="NAME=VALUE",
         help="an augmentation of training images by ImageRecordIter's names, such as pad=4, rand_crop=1, rand_mirror=1")
     add("--epochs", type=_positive, default=30, help="train up to this epoch")
     add("--batch", type=_positive, default=32, help="images of a batch")
     add("--optimizer", default="sgd", choices=("sgd", "nag", "adam"), help="optimizer")
-    add("--lr", type=float, default=0.02, help="learning rate")
+    add("--lr", type=_number, default=0.02, help="learning rate")
     add("--lr-step", type=_integers, default=(), metavar="E,E", help="epochs after which the rate drops")
-    add("--lr-factor", type=float, default=0.1, help="factor of each drop")
-    add("--wd", type=float, default=5e-4, help="weight decay")
-    add("--momentum", type=float, default=0.9, help="momentum of sgd and nag")
+    add("--lr-factor", type=_number, default=0.1, help="factor of each drop")
+    add("--wd", type=_number, default=5e-4, help="weight decay")
+    add("--momentum", type=_number, default=0.9, help="momentum of sgd and nag")
     add("--seed", type=int, default=0, help="seed of everything random")
     add("--memory", choices=(*MEMORY_MODES, *POLICIES), help="memory mode or policy; plain, or auto with a budget")
     add("--budget", help="bytes of the device's arenas, such as 500MiB; kept or refused before training")

@@ -56,11 +56,33 @@ def test_training_goes_on_from_a_checkpoint_with_its_states(capsys, tmp_path):
     assert first.keys() == last.keys()
 
 
+@pytest.mark.parametrize("augmented", [[], ["--augment", "pad=1", "--augment", "rand_crop=1"]])
+def test_training_that_was_interrupted_ends_in_the_bits_of_one_that_was_not(capsys, tmp_path, augmented):
+    whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
+    lines = run(capsys, "--epochs", "4", "--save-prefix", whole, *augmented)
+    run(capsys, "--epochs", "2", "--save-prefix", parts, *augmented)
+    after = run(capsys, "--epochs", "4", "--save-prefix", parts, "--resume", "2", *augmented)
+    figures = [[re.findall(r"[01]\.\d{4}", line) for line in each] for each in (lines[2:4], after[:2])]
+    assert figures[0] == figures[1]
+    for kind in ("params", "states"):
+        assert Path(f"{whole}-0004.{kind}").read_bytes() == Path(f"{parts}-0004.{kind}").read_bytes()
+
+
+@pytest.mark.parametrize("words, reason", [
+    (["--image", "1,8"], "three whole numbers"), (["--image", "1,0,0"], "three whole numbers"),
+    (["--lr", "nan"], "finite number"), (["--wd", "inf"], "finite number"), (["--momentum", "x"], "finite number")])
+def test_a_word_that_makes_no_sense_is_refused_with_its_option(words, reason, capsys):
+    with pytest.raises(SystemExit):
+        train.main(words)
+    assert re.search(f"argument {words[0]}: .*{reason}", capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("words, reason", [
     (["--data", "digits"], "only the synthetic data set"), (["--network", "vgg0"], "vgg0"),
     (["--arg", "depth=3"], "depth"), (["--resume", "3"], "--save-prefix"), (["--data-arg", "colour=1"], "colour"),
     (["--batch", "61"], "batch_size 61"), (["--lr-step", "3,2"], "--lr-step"),
-    (["--augment", "pad=-1"], "pad must not"), (["--augment", "shift=1"], "shift"),
+    (["--augment", "pad=-1"], "pad must not"),
+    (["--augment", "pad=x"], "pad='x' must be a number"), (["--augment", "shift=1"], "shift"),
     (["--save-prefix", "/no/such/net", "--resume", "1"], "leaves nothing"),
     (["--save-prefix", "/no/such/net", "--resume", "1", "--epochs", "2"], "/no/such"), (["--data", "mnist"], "mnist")])
 def test_what_cannot_be_trained_is_refused_in_one_line(words, reason, capsys):
