@@ -57,64 +57,71 @@ template <class Work> void for_segments(const Channels &c, bool reverse, const W
     }, reverse);
 }
 
-// Where elements lie. A walk calls run(offset, pixels) for each image's part of a segment in a unit, and
-// vectors(offset, pixels, ...) calls body(access, offset, j) for each vector there, with j = 0 .. 3 in turns.
-struct Blocks {
+// Where elements lie: in nChw16c, in rows, where a channel's pixels lie side by side, or in columns, where channels come
+// last. The three differ in numbers alone, so that a kernel's loops need not be compiled for each of them; where vectors
+// lie side by side, as in the first two, loops know it.
+struct Places {
     const Channels &c;
+    const bool in_rows, in_columns;
+    const int64_t width;  // floats from a pixel to the next
+    const int64_t block;  // pixels of 256 vectors, which stay in the first cache
+
+    explicit Places(const Channels &channels)
+        : c(channels), in_rows(c.in_rows()), in_columns(!c.blocked && !in_rows),
+          width(in_rows ? 1 : in_columns ? c.channels : LANES), block(in_rows ? 256 * LANES : 256) {}
+
+    // Calls run(offset, pixels) for each image's part of a segment in a unit; in columns images follow each other.
     template <class Run> INLINE void walk(const Segment &s, int64_t unit, const Run &run) const {
-        for (int64_t n = s.first; n < s.last; n++)
-            run(((n * c.units() + unit) * c.pixels + s.begin) * LANES, s.end - s.begin);
+        const int64_t images = s.last - s.first, runs = in_columns ? 1 : images;
+        for (int64_t n = s.first; n < s.first + runs; n++)
+            run(in_columns ? n * c.channels + unit * LANES : ((n * c.units() + unit) * c.pixels + s.begin) * width,
+                in_columns ? images : s.end - s.begin);
     }
-    template <class Body> static INLINE void strided(int64_t offset, int64_t count, int64_t stride, const Body &body) {
+    // Calls body(access, offset, j) for each vector of so many pixels, with j = 0 .. 3 in turns.
+    template <class Body> INLINE void vectors(int64_t unit, int64_t offset, int64_t count, const Body &body) const {
+        const int64_t whole = whole_vectors(unit, count);
+        if (in_columns) in_turns(offset, whole, width, body);
+        else in_turns(offset, whole, LANES, body);
+        parts(unit, offset, count, [&](auto access, int64_t at) { body(access, at, 0); });
+    }
+    // Calls body(access, offset) for each vector of a segment in a unit.
+    template <class Body> INLINE void all(const Segment &s, int64_t unit, const Body &body) const {
+        walk(s, unit, [&](int64_t offset, int64_t count) {
+            const int64_t whole = whole_vectors(unit, count);
+            if (in_columns) {
+                for (int64_t i = 0; i < whole; i++) body(Whole{}, offset + i * width);
+            } else {
+#pragma GCC unroll 4
+                for (int64_t i = 0; i < whole; i++) body(Whole{}, offset + i * LANES);
+            }
+            parts(unit, offset, count, body);
+        });
+    }
+    // The numbers of a unit's channels, or in rows its channel's in all lanes.
+    INLINE Vec constant(const float *vector, int64_t unit) const {
+        return in_rows ? Vec::of(vector[unit]) : Vec::load(vector + unit * LANES);
+    }
+
+private:
+    INLINE int64_t unit_lanes(int64_t unit) const { return in_columns ? least(LANES, c.channels - unit * LANES) : LANES; }
+    INLINE int64_t whole_vectors(int64_t unit, int64_t count) const {
+        return in_rows ? count / LANES : unit_lanes(unit) == LANES ? count : 0;
+    }
+    template <class Body> static INLINE void in_turns(int64_t offset, int64_t whole, int64_t stride, const Body &body) {
         int64_t i = 0;
-        for (; i + 4 <= count; i += 4) {
+        for (; i + 4 <= whole; i += 4) {
             body(Whole{}, offset + i * stride, 0);
             body(Whole{}, offset + (i + 1) * stride, 1);
             body(Whole{}, offset + (i + 2) * stride, 2);
             body(Whole{}, offset + (i + 3) * stride, 3);
         }
-        for (; i < count; i++) body(Whole{}, offset + i * stride, 0);
+        for (; i < whole; i++) body(Whole{}, offset + i * stride, 0);
     }
-    template <class Body> INLINE void vectors(int64_t, int64_t offset, int64_t count, const Body &body) const {
-        strided(offset, count, LANES, body);
+    // Calls body for each vector that is not whole: the last one in rows, or all of a unit in columns.
+    template <class Body> INLINE void parts(int64_t unit, int64_t offset, int64_t count, const Body &body) const {
+        const int64_t whole = whole_vectors(unit, count), all = in_rows ? (count + LANES - 1) / LANES : count;
+        const int64_t stride = in_rows ? LANES : width;
+        const Part part{in_rows ? count % LANES : unit_lanes(unit)};
+        for (int64_t i = whole; i < all; i++) body(part, offset + i * stride);
     }
-    int64_t stride() const { return LANES; }       // from a pixel to the next
-    static constexpr int64_t BLOCK = 256;          // pixels that stay in the first cache
-    static INLINE Vec constant(const float *vector, int64_t unit) { return Vec::load(vector + unit * LANES); }
 };
-
-struct Columns {
-    const Channels &c;
-    template <class Run> INLINE void walk(const Segment &s, int64_t unit, const Run &run) const {
-        run(s.first * c.channels + unit * LANES, s.last - s.first);
-    }
-    template <class Body> INLINE void vectors(int64_t unit, int64_t offset, int64_t count, const Body &body) const {
-        const int64_t lanes = c.channels - unit * LANES;
-        if (lanes >= LANES) return Blocks::strided(offset, count, c.channels, body);
-        for (int64_t i = 0; i < count; i++) body(Part{lanes}, offset + i * c.channels, 0);
-    }
-    int64_t stride() const { return c.channels; }
-    static constexpr int64_t BLOCK = 256;
-    static INLINE Vec constant(const float *vector, int64_t unit) { return Vec::load(vector + unit * LANES); }
-};
-
-struct Rows {
-    const Channels &c;
-    template <class Run> INLINE void walk(const Segment &s, int64_t unit, const Run &run) const {
-        for (int64_t n = s.first; n < s.last; n++) run((n * c.channels + unit) * c.pixels + s.begin, s.end - s.begin);
-    }
-    template <class Body> INLINE void vectors(int64_t, int64_t offset, int64_t count, const Body &body) const {
-        Blocks::strided(offset, count / LANES, LANES, body);
-        if (count % LANES) body(Part{count % LANES}, offset + count / LANES * LANES, 0);
-    }
-    int64_t stride() const { return 1; }
-    static constexpr int64_t BLOCK = 256 * LANES;
-    static INLINE Vec constant(const float *vector, int64_t unit) { return Vec::of(vector[unit]); }
-};
-
-// Calls work with the Blocks, Columns or Rows of the tensor.
-template <class Work> void with_places(const Channels &c, const Work &work) {
-    if (c.blocked) work(Blocks{c});
-    else if (c.pixels > 1) work(Rows{c});
-    else work(Columns{c});
-}

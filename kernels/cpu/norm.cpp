@@ -29,9 +29,9 @@ struct Wide {
 };
 
 // The sum of four vectors in a fixed order; with the channel's pixels in rows, of all their lanes, in each lane.
-template <class Places> INLINE Vec joined(const Vec (&v)[4]) { return (v[0] + v[1]) + (v[2] + v[3]); }
-template <> INLINE Vec joined<Rows>(const Vec (&v)[4]) {
-    return Vec::of(static_cast<float>(total((v[0] + v[1]) + (v[2] + v[3]))));
+INLINE Vec joined(bool in_rows, const Vec (&v)[4]) {
+    const Vec sum = (v[0] + v[1]) + (v[2] + v[3]);
+    return in_rows ? Vec::of(static_cast<float>(total(sum))) : sum;
 }
 
 struct MomentsArgs {
@@ -41,17 +41,18 @@ struct MomentsArgs {
 };
 
 // Pivot, sum and sum of squares about the pivot of one unit of a segment.
-template <class Places> struct Moments {
-    static constexpr int CHANNELS = std::is_same<Places, Rows>::value ? 1 : LANES;  // of the unit
+struct Moments {
+    const Places &at;
+    const int channels = at.in_rows ? 1 : LANES;  // of the unit
     float pivot[LANES] = {};
     Wide sum{}, squares{};
     bool begun = false;
 
     // Take in a block of `count` pixels at `offset`.
-    INLINE void add(const Places &at, const float *data, int64_t unit, int64_t offset, int64_t count) {
+    INLINE void add(const float *data, int64_t unit, int64_t offset, int64_t count) {
         Vec sums[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
         at.vectors(unit, offset, count, [&](auto access, int64_t i, int j) { sums[j] += access.load(data + i); });
-        Vec mean = joined<Places>(sums);
+        Vec mean = joined(at.in_rows, sums);
         const Vec share = Vec::of(1.0f / static_cast<float>(count));
         mean = mean * share;
         Vec rest[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
@@ -61,7 +62,7 @@ template <class Places> struct Moments {
             rest[j] += centred;
             square[j].add_product(centred, centred);
         });
-        join(mean, joined<Places>(rest), joined<Places>(square), static_cast<double>(count));
+        join(mean, joined(at.in_rows, rest), joined(at.in_rows, square), static_cast<double>(count));
     }
 
     // Take in a block of so many pixels, of a mean, and sums of what is left and of its squares.
@@ -70,7 +71,7 @@ template <class Places> struct Moments {
         mean.store(m), rest.store(r), square.store(q);
         if (!begun) std::memcpy(pivot, m, sizeof pivot);
         begun = true;
-        for (int i = 0; i < CHANNELS; i++) {
+        for (int i = 0; i < channels; i++) {
             const double step = static_cast<double>(m[i]) - pivot[i];
             sum.lane[i] += count * step + r[i];
             squares.lane[i] += q[i] + step * (count * step + 2.0 * r[i]);
@@ -78,8 +79,8 @@ template <class Places> struct Moments {
     }
 
     void store(double *to, int64_t padded, int64_t unit) const {
-        to += unit * CHANNELS;
-        for (int i = 0; i < CHANNELS; i++) {
+        to += unit * channels;
+        for (int i = 0; i < channels; i++) {
             to[i] = pivot[i], to[padded + i] = sum.lane[i], to[2 * padded + i] = squares.lane[i];
         }
     }
@@ -87,18 +88,16 @@ template <class Places> struct Moments {
 
 void batchnorm_moments(const MomentsArgs &a) {
     const int64_t padded = a.c.padded();
-    with_places(a.c, [&](auto at) {
-        using Places = decltype(at);
-        for_segments(a.c, false, [&](int64_t number, const Segment &s, int64_t first, int64_t last) {
-            for (int64_t unit = first; unit < last; unit++) {
-                Moments<Places> found;
-                at.walk(s, unit, [&](int64_t offset, int64_t count) {
-                    for (int64_t i = 0; i < count; i += Places::BLOCK)
-                        found.add(at, a.data, unit, offset + i * at.stride(), least(Places::BLOCK, count - i));
-                });
-                found.store(a.moments + number * MOMENTS * padded, padded, unit);
-            }
-        });
+    const Places at(a.c);
+    for_segments(a.c, false, [&](int64_t number, const Segment &s, int64_t first, int64_t last) {
+        for (int64_t unit = first; unit < last; unit++) {
+            Moments found{at};
+            at.walk(s, unit, [&](int64_t offset, int64_t count) {
+                for (int64_t i = 0; i < count; i += at.block)
+                    found.add(a.data, unit, offset + i * at.width, least(at.block, count - i));
+            });
+            found.store(a.moments + number * MOMENTS * padded, padded, unit);
+        }
     });
 }
 
@@ -226,43 +225,28 @@ struct NormaliseArgs {
     int64_t act;
 };
 
-// Calls work(access, offset of a vector) for all of a segment's vectors in a unit.
-template <class Places, class Work>
-INLINE void all_vectors(const Places &at, const Segment &s, int64_t unit, const Work &work) {
-    at.walk(s, unit, [&](int64_t offset, int64_t count) {
-        at.vectors(unit, offset, count, [&](auto access, int64_t i, int) { work(access, i); });
-    });
-}
-
 void batchnorm_normalise(const NormaliseArgs &a) {
     const int64_t padded = a.c.padded();
     const bool streamed = a.c.blocked && streams(a.out, a.c.images * a.c.units() * a.c.pixels * LANES, a.data, a.addend);
-    with_places(a.c, [&](auto at) { with_activation(a.act, [&](auto act) {
-        using Places = decltype(at);
-        const auto store = [&](auto access, int64_t i, const Vec &y) {
-            if (std::is_same<Places, Blocks>::value && streamed)
-                Streamed{}.store(a.out + i, y);
-            else
-                access.store(a.out + i, y);
-        };
+    const Places at(a.c);
+    with_activation(a.act, [&](auto act) {
         for_segments(a.c, true, [&](int64_t, const Segment &s, int64_t first, int64_t last) {
             for (int64_t unit = first; unit < last; unit++) {
                 const Vec mean = at.constant(a.line, unit), scale = at.constant(a.line + padded, unit);
                 const Vec shift = at.constant(a.line + 2 * padded, unit);
-                if (a.addend) {
-                    all_vectors(at, s, unit, [&](auto access, int64_t i) {
-                        const Vec y = normalised(access.load(a.data + i), mean, scale, shift);
-                        store(access, i, act.of(y + access.load(a.addend + i)));
-                    });
-                } else {
-                    all_vectors(at, s, unit, [&](auto access, int64_t i) {
-                        store(access, i, act.of(normalised(access.load(a.data + i), mean, scale, shift)));
-                    });
-                }
+                at.all(s, unit, [&](auto access, int64_t i) {
+                    Vec y = normalised(access.load(a.data + i), mean, scale, shift);
+                    if (a.addend) y += access.load(a.addend + i);
+                    y = act.of(y);
+                    if (streamed)
+                        Streamed{}.store(a.out + i, y);
+                    else
+                        access.store(a.out + i, y);
+                });
             }
             if (streamed) Streamed::finish();
         });
-    }); });
+    });
 }
 
 struct SumsArgs {
@@ -279,15 +263,15 @@ template <class Act, class Access>
 INLINE Vec slope(Act act, const Access &access, const float *grad, const float *out, const Vec &x, int64_t i,
                  const Vec &mean, const Vec &scale, const Vec &shift) {
     const Vec g = access.load(grad + i);
-    if (std::is_same<Act, Identity>::value) return g;
+    if constexpr (std::is_same<Act, Identity>::value) return g;
     return act.sloped(out ? access.load(out + i) : normalised(x, mean, scale, shift), g);
 }
 
 // Sums of the sloped gradient and of its products with data less the mean.
 void batchnorm_sums(const SumsArgs &a) {
     const int64_t padded = a.c.padded();
-    with_places(a.c, [&](auto at) { with_activation(a.act, [&](auto act) {
-        using Places = decltype(at);
+    const Places at(a.c);
+    with_activation(a.act, [&](auto act) {
         for_segments(a.c, false, [&](int64_t number, const Segment &s, int64_t first, int64_t last) {
             for (int64_t unit = first; unit < last; unit++) {
                 const Vec mean = a.line ? at.constant(a.line, unit) : Vec::zero();
@@ -295,10 +279,10 @@ void batchnorm_sums(const SumsArgs &a) {
                 const Vec shift = a.line ? at.constant(a.line + 2 * padded, unit) : Vec::zero();
                 Wide sums{}, products{};
                 at.walk(s, unit, [&](int64_t offset, int64_t pixels) {
-                    for (int64_t begin = 0; begin < pixels; begin += Places::BLOCK) {
+                    for (int64_t begin = 0; begin < pixels; begin += at.block) {
                         Vec sum[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
                         Vec product[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
-                        at.vectors(unit, offset + begin * at.stride(), least(Places::BLOCK, pixels - begin),
+                        at.vectors(unit, offset + begin * at.width, least(at.block, pixels - begin),
                                    [&](auto access, int64_t i, int j) {
                             const Vec x = access.load(a.data + i);
                             const Vec g = slope(act, access, a.grad, a.out, x, i, mean, scale, shift);
@@ -311,7 +295,7 @@ void batchnorm_sums(const SumsArgs &a) {
                     }
                 });
                 double *to = a.sums + number * PRODUCTS * padded;
-                if (std::is_same<Places, Rows>::value) {
+                if (at.in_rows) {
                     to[unit] = to[padded + unit] = 0;
                     for (int i = 0; i < LANES; i++) to[unit] += sums.lane[i], to[padded + unit] += products.lane[i];
                 } else {
@@ -320,7 +304,7 @@ void batchnorm_sums(const SumsArgs &a) {
                 }
             }
         });
-    }); });
+    });
 }
 
 struct SlopesArgs {
@@ -370,13 +354,14 @@ struct GradientArgs {
 
 void batchnorm_gradient(const GradientArgs &a) {
     const int64_t padded = a.c.padded();
-    with_places(a.c, [&](auto at) { with_activation(a.act, [&](auto act) {
+    const Places at(a.c);
+    with_activation(a.act, [&](auto act) {
         for_segments(a.c, true, [&](int64_t, const Segment &s, int64_t first, int64_t last) {
             for (int64_t unit = first; unit < last; unit++) {
                 const Vec mean = at.constant(a.line, unit), scale = at.constant(a.line + padded, unit);
                 const Vec shift = at.constant(a.line + 2 * padded, unit);
                 const Vec factor = at.constant(a.slopes, unit), constant = at.constant(a.slopes + padded, unit);
-                all_vectors(at, s, unit, [&](auto access, int64_t i) {
+                at.all(s, unit, [&](auto access, int64_t i) {
                     const Vec x = access.load(a.data + i);
                     const Vec g = slope(act, access, a.grad, a.out, x, i, mean, scale, shift);
                     Vec y = constant;
@@ -386,7 +371,7 @@ void batchnorm_gradient(const GradientArgs &a) {
                 });
             }
         });
-    }); });
+    });
 }
 
 struct MovingArgs {
