@@ -7,7 +7,7 @@ import pytest
 
 import minigraph as mx
 from minigraph.memory.policies import Problem, Slicing
-from minigraph.memory.policies.exchange import HIDDEN, Passes, choose, exchanged
+from minigraph.memory.policies.exchange import WAYS, Passes, choose, exchanged
 from minigraph.memory.policies.ground import Ground
 from minigraph.memory.policies.hybrid import postponed
 from minigraph.memory.policies.play import EARLY_SECONDS, EARLY_SHARE, Play
@@ -34,11 +34,13 @@ def cut() -> Problem:
     return found
 
 
-@pytest.mark.parametrize("hidden", HIDDEN)
-def test_all_slices_of_a_value_are_dear_or_none_and_the_link_can_copy_them(cut: Problem, hidden: float) -> None:
+@pytest.mark.parametrize("hidden, with_inputs", WAYS)
+def test_all_slices_of_a_value_are_dear_or_none_and_the_link_can_copy_them(cut: Problem, hidden: float,
+                                                                           with_inputs: bool) -> None:
     ground = Ground(postponed(cut))
-    dear, passes = choose(ground, hidden), Passes(ground, hidden)
-    assert dear and dear <= ground.alone
+    dear, passes = choose(ground, hidden, with_inputs), Passes(ground, hidden)
+    assert ground.inputs and dear & ground.inputs == (ground.inputs if with_inputs else set())
+    assert dear - ground.inputs and dear <= ground.alone | ground.inputs
     for alike in passes.kin.values():
         assert len(alike) == 4
         assert len(dear.intersection(alike)) in (0, 4)

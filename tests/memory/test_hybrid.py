@@ -28,7 +28,8 @@ SLOW = 2e-4
 
 @dataclass
 class Tight:
-    """A policy that plays one target between the lowest and the plain peak, with a share of dear values."""
+    """A policy that plays one target between the lowest and the plain peak, with a share of dear values; inputs, too,
+    are dear where all values may be."""
 
     depth: float
     share: float
@@ -39,7 +40,7 @@ class Tight:
         """The candidate, whatever it costs; plain where the play came to no end."""
         ground = Ground(postponed(problem))
         lowest = min(ground.targets(6), default=ground.peak_bytes)
-        dear = ground.dear(self.share)
+        dear = ground.dear(self.share) | (ground.inputs if self.share > 1 else frozenset())
         by_copy = dear if self.share > 1 else frozenset[Entry]()
         target = int(ground.peak_bytes - self.depth * (ground.peak_bytes - lowest))
         found = Play(ground, target, dear, by_copy).run() or from_order(problem.order)
@@ -95,6 +96,18 @@ def test_plays_are_within_their_targets_on_a_chain() -> None:
         found = [(target, Play(ground, target, ground.dear(share)).run()) for target in ground.targets(6)]
         reached = [problem.quick(play).peak_bytes <= target for target, play in found if play is not None]
         assert all(reached) and len(reached) >= least, "a play is given up only where much would run again and again"
+
+
+def test_an_input_waits_for_backward_in_host_memory_where_that_is_asked_for() -> None:
+    problem = problem_of(chain(4), {"data": (4096, 1024)}, host_budget="1GiB", machine="P100")
+    ground = Ground(problem)
+    (data,), target, all_dear = ground.inputs, ground.peak_bytes // 2, ground.dear(1e6)
+    assert problem.graph.entry_name(data) == "data"
+    stays, leaves = (Play(ground, target, dear).run() for dear in (all_dear, all_dear | ground.inputs))
+    assert stays is not None and leaves is not None
+    assert [kind for kind, entry in leaves.steps if kind != "run" and entry == data] == [OUT, DROP, IN]
+    assert not any(kind != "run" and entry == data for kind, entry in stays.steps)
+    assert problem.quick(leaves).peak_bytes < problem.quick(stays).peak_bytes
 
 
 def test_dear_values_are_the_costly_ones_and_as_many_as_the_link_can_take() -> None:

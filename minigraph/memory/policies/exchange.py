@@ -19,9 +19,9 @@ from .play import HIDDEN as MIDDLING
 from .play import Play
 from .problem import Problem, repeats_alike
 
-HIDDEN = (0.05, 0.35)
-"""Shares of its time that a copy back is taken to cost when dear values are chosen, as most go on beside the
-computation: each is tried."""
+WAYS = ((0.05, False), (0.35, False), (0.05, True))
+"""Ways to choose dear values: the share of its time that a copy back is taken to cost, as most go on beside the
+computation, and whether inputs are dear, which may take a tenth of the memory and wait for the end of the step."""
 PLAYED = (0.1, MIDDLING)
 """The same for when one leaves and comes back."""
 OF_MEMORY = (0.98, 0.97, 0.96, 0.94, 0.92, 0.9)
@@ -37,17 +37,17 @@ def exchanged(problem: Problem) -> Iterator[Schedule]:
     if not problem.host_budget_bytes or not problem.backward_start < len(problem.order) <= WORK:
         return
     ground = Ground(postponed(problem))
-    for dear in dict.fromkeys(choose(ground, hidden) for hidden in HIDDEN):
+    for dear in dict.fromkeys(choose(ground, *way) for way in WAYS):
         for target, hidden in product(ground.own_targets(OF_MEMORY), PLAYED):
             found = Play(ground, target, dear, hidden=hidden).run()
             if found is not None and repeats_alike(problem, found):
                 yield found
 
 
-def choose(ground: Ground, hidden: float) -> frozenset[Entry]:
-    """The dear values: as many as the link can copy out in the time of forward."""
+def choose(ground: Ground, hidden: float, with_inputs: bool = False) -> frozenset[Entry]:
+    """The dear values, inputs among them or not: as many as the link can copy out in the time of forward."""
     problem, passes = ground.problem, Passes(ground, hidden)
-    whole = ground.dear(1.0).difference(*passes.kin.values())
+    whole = ground.dear(1.0).difference(*passes.kin.values()) | (ground.inputs if with_inputs else frozenset())
     room = ground.starts[problem.backward_start] - sum(map(problem.copy_out_seconds, whole))
     low, high, best = 0.0, HIGHEST_PRICE, frozenset[Entry]()
     for _ in range(PRICES):
@@ -57,7 +57,7 @@ def choose(ground: Ground, hidden: float) -> frozenset[Entry]:
             low = price
         else:
             high, best = price, found
-    return whole.union(*(passes.kin[first] for first in best)).intersection(ground.alone)
+    return whole.union(*(passes.kin[first] for first in best)).intersection(ground.alone | ground.inputs)
 
 
 class Passes:

@@ -25,7 +25,8 @@ LEAST_SHARE = 1 / 65_536
 class Ground:
     """What all plays of one problem share: live bytes, readers, and the ranking of values.
 
-    `managed` are the values that may leave, and `ends` the last step of plain order that reads each.
+    `managed` are the values that may leave; `begins` is the step of plain order that makes each, of an input the first
+    that reads it, and `ends` the last one that reads it.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -35,23 +36,36 @@ class Ground:
         least = max(self.peak_bytes * LEAST_SHARE, 1)
         shown = {root_of(problem.graph, e) for e in (*problem.graph.outputs, *problem.graph.heads)}
         managed = {e for e in problem.droppable - shown if problem.size_bytes[e] >= least}
-        self.managed = frozenset(managed - replayed(problem.graph, managed))
+        self.inputs = self._inputs(least)
+        """Inputs that wait for backward. Nothing makes one again, so that each leaves by host memory or not at all."""
+        self.managed = frozenset(managed - replayed(problem.graph, managed)) | self.inputs
         self.position = {node: t for t, node in enumerate(problem.order)}
         self.readers: dict[Entry, list[int]] = {e: [] for e in self.managed}
         for t, node in enumerate(problem.order):
             for entry in self.managed.intersection(problem.reads[node]):
                 self.readers[entry].append(t)
         self.users = self._users()
-        self.ends = {e: max([self.position[problem.graph.node_of[e]], *found]) for e, found in self.readers.items()}
+        self.begins = {e: found[0] if e in self.inputs else self.position[problem.graph.node_of[e]]
+                       for e, found in self.readers.items()}
+        self.ends = {e: max([self.begins[e], *found]) for e, found in self.readers.items()}
         self.starts = [0.0, *np.cumsum([problem.seconds[node] for node in problem.order]).tolist()]
         self.saved = [e for e in problem.saved if e in self.managed]
         made = Counter(problem.graph.node_of[e] for e in self.managed)
         self.alone = {e for e in self.saved if made[problem.graph.node_of[e]] == 1}
         """Saved values that no other one is made with: only they are copied, as a node may not run again while one that
         it makes is under way."""
-        self.again = {e: problem.seconds[problem.graph.node_of[e]] for e in self.managed}
+        self.again = {e: float("inf") if e in self.inputs else problem.seconds[problem.graph.node_of[e]]
+                      for e in self.managed}
         """Seconds to compute each value again, with what it needs that was ranked before it."""
         self.ranked = self._ranked()
+
+    def _inputs(self, least_bytes: float) -> frozenset[Entry]:
+        """The inputs, of so many bytes or more, that both forward and backward read."""
+        problem, graph = self.problem, self.problem.graph
+        found = {graph.first[i] for i in graph.variables()}.difference(problem.variables)
+        for part in (problem.forward, problem.order[problem.backward_start:]):
+            found.intersection_update(e for node in part for e in problem.reads[node])
+        return frozenset(e for e in found if problem.size_bytes[e] >= least_bytes)
 
     def _users(self) -> dict[Entry, list[Entry]]:
         """For each managed value those that are made from it."""
@@ -108,11 +122,12 @@ class Ground:
         return [target for target in own if lowest < target < self.peak_bytes]
 
     def _lowest(self) -> int:
-        """The most that lives at a step when every managed value is away that the step does not use."""
+        """The most that lives at a step when every managed value but inputs is away that the step does not use: so
+        sizes are the same with host memory and without."""
         away = np.zeros(len(self.live) + 1, dtype=np.int64)
-        size, made = self.problem.size_bytes, self.problem.graph.node_of
-        for entry, end in self.ends.items():
-            steps = [self.position[made[entry]], *self.readers[entry]]
+        size = self.problem.size_bytes
+        for entry in self.managed - self.inputs:
+            end, steps = self.ends[entry], [self.begins[entry], *self.readers[entry]]
             away[steps[0]] += size[entry]
             away[end + 1] -= size[entry]
             for t in set(steps):

@@ -31,6 +31,8 @@ SMALLEST = 2
 LINK_SHARES = (1.0, float("inf"), 0.7)
 """Bytes of dear values over those that the link could copy out during forward; with all that may be, no copy is
 passed over for making a value again, and the least memory is reached."""
+WITH_INPUTS = (float("inf"), 0.7)
+"""Those of the shares with which inputs, too, go by host memory while they wait for backward."""
 
 
 def played(problem: Problem) -> Iterator[Schedule]:
@@ -45,7 +47,7 @@ def played(problem: Problem) -> Iterator[Schedule]:
         chosen += [(target, share) for share in LINK_SHARES for target in targets][:count]
     repairs = min(WORK // len(problem.order), MOST_REPAIRS) if problem.host_budget_bytes else 0
     for target, share in chosen:
-        dear = ground.dear(share)
+        dear = ground.dear(share) | (ground.inputs if share in WITH_INPUTS else frozenset())
         by_copy = dear if share == float("inf") else frozenset[Entry]()
         plays = list(_repaired(ground, target, dear, by_copy, repairs))
         repairs -= len(plays) - 1

@@ -35,8 +35,8 @@ class Losses:
         self.copied: dict[Entry, float] = {}
         self.entries = sorted(ground.managed)
         self.at = {entry: k for k, entry in enumerate(self.entries)}
-        made = self.problem.graph.node_of
-        self.again = self._column(lambda entry: self.problem.seconds[made[entry]])
+        made, inputs = self.problem.graph.node_of, ground.inputs
+        self.again = self._column(lambda e: float("inf") if e in inputs else self.problem.seconds[made[e]])
         self.size = self._column(self.problem.size_bytes.__getitem__)
         self.out_seconds = self._column(self.problem.copy_out_seconds)
         self.in_seconds = hidden * self._column(self.problem.copy_in_seconds)
@@ -88,7 +88,10 @@ class Losses:
             self.again[self.at[entry]] = self.seconds_again(entry)
 
     def seconds_again(self, entry: Entry) -> float:
-        """About the seconds to compute a value again: those of its node, and of what that reads and is gone."""
+        """About the seconds to compute a value again: those of its node, and of what that reads and is gone; without
+        end for an input."""
+        if entry in self.ground.inputs:
+            return float("inf")
         node = self.problem.graph.node_of[entry]
         seconds = self.problem.seconds[node]
         for source in self.problem.reads[node]:

@@ -42,7 +42,7 @@ class Play:
                  by_copy: frozenset[Entry] = frozenset(), hidden: float = HIDDEN) -> None:
         self.ground, self.problem, self.target = ground, ground.problem, target_bytes
         self.size, self.seconds, self.reads = self.problem.size_bytes, self.problem.seconds, self.problem.reads
-        self.dear, self.by_copy, self.hidden = dear, by_copy, hidden
+        self.dear, self.by_copy, self.hidden = dear, by_copy | ground.inputs, hidden
         self.early = max(EARLY_SECONDS, EARLY_SHARE * ground.starts[-1])
         uses = self._uses()
         self.losses = Losses(ground, dear, hidden, uses)
@@ -83,6 +83,9 @@ class Play:
     def run(self) -> Schedule | None:
         """The schedule; None when more would be run again than is worth it."""
         problem, managed = self.problem, self.ground.managed
+        for entry in sorted(self.ground.inputs):
+            self.losses.come(entry)
+        self.waiting += sorted(self.ground.inputs & self.dear)
         for self.t, node in enumerate(problem.order):
             if len(self.steps) > MOST_RUNS * len(problem.order):
                 return None
@@ -236,7 +239,7 @@ class Play:
         while stack:
             entry = stack[-1]
             node = self.problem.graph.node_of[entry]
-            sources = [e for e in self.reads[node] if e in self.gone]
+            sources = [e for e in self.reads.get(node, ()) if e in self.gone]
             far = len(cost) >= LONGEST_WAY
             further = [e for e in sources if e not in cost and not (far and e in self.copied or self._by_copy(e))]
             if entry not in cost and further and not self._by_copy(entry):
