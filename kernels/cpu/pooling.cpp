@@ -229,15 +229,19 @@ template <class Work> void with_lanes(bool blocked, const Work &work) {
     else work(Single::zero());
 }
 
-// Call body(nothing, plane, output pixel, window) for the outputs of all planes, in parallel.
-template <class Body> void all_windows(const Windows &w, const Body &body) {
+// Call body(nothing, plane, its data, offset of the output, window) for the outputs of all planes, in parallel.
+template <class Body> void all_windows(const Windows &w, const float *data, const Body &body) {
     const int64_t rows = w.out[0] * w.out[1], wide = largest(1, TASK_PIXELS / largest(1, w.out[2]));
     const int64_t cuts = (rows + wide - 1) / wide;
     with_lanes(w.blocked, [&](auto nothing) {
         parallel(w.planes * cuts, [&](int64_t task) {
+            constexpr int64_t lanes = lanes_of<decltype(nothing)>();
             const int64_t plane = task / cuts, first = task % cuts * wide;
+            const float *from = data + plane * w.in_pixels() * lanes;
             for (int64_t row = first; row < least(rows, first + wide); row++)
-                each_window(w, row, [&](int64_t at, const Window &window) { body(nothing, plane, at, window); });
+                each_window(w, row, [&](int64_t at, const Window &window) {
+                    body(nothing, plane, from, (plane * w.out_pixels() + at) * lanes, window);
+                });
         });
     });
 }
@@ -255,10 +259,9 @@ INLINE int64_t first_of(const Windows &w, const Window &window, int64_t lanes) {
 
 void pooling_forward(const ForwardArgs &a) {
     const Windows &w = a.w;
-    all_windows(w, [&](auto nothing, int64_t plane, int64_t at, const Window &window) {
+    all_windows(w, a.data, [&](auto nothing, int64_t, const float *data, int64_t to, const Window &window) {
         using V = decltype(nothing);
         constexpr int64_t lanes = lanes_of<V>();
-        const float *data = a.data + plane * w.in_pixels() * lanes;
         V found = nothing;
         if (w.kind == MAXIMUM) {
             found = V::load(data + first_of(w, window, lanes));
@@ -267,7 +270,7 @@ void pooling_forward(const ForwardArgs &a) {
             each_tap(w, window, lanes, [&](int64_t i) { found += V::load(data + i); });
             if (w.kind == AVERAGE) found = divided(found, window.count);
         }
-        found.store(a.out + (plane * w.out_pixels() + at) * lanes);
+        found.store(a.out + to);
     });
 }
 
@@ -282,11 +285,9 @@ struct WithWinnersArgs {
 // The maxima, and the winners beside them.
 void pooling_forward_winners(const WithWinnersArgs &a) {
     const Windows &w = a.w;
-    all_windows(w, [&](auto nothing, int64_t plane, int64_t at, const Window &window) {
+    all_windows(w, a.data, [&](auto nothing, int64_t plane, const float *data, int64_t to, const Window &window) {
         using V = decltype(nothing);
         constexpr int64_t lanes = lanes_of<V>();
-        const float *data = a.data + plane * w.in_pixels() * lanes;
-        const int64_t to = (plane * w.out_pixels() + at) * lanes;
         V found = V::load(data + first_of(w, window, lanes));
         const int32_t first = first_place(w, window);
         auto winner = places_of(nothing, first);
@@ -307,11 +308,9 @@ struct WinnersArgs {
 
 void pooling_winners(const WinnersArgs &a) {
     const Windows &w = a.w;
-    all_windows(w, [&](auto nothing, int64_t plane, int64_t at, const Window &window) {
+    all_windows(w, a.data, [&](auto nothing, int64_t plane, const float *data, int64_t to, const Window &window) {
         using V = decltype(nothing);
         constexpr int64_t lanes = lanes_of<V>();
-        const float *data = a.data + plane * w.in_pixels() * lanes;
-        const int64_t to = (plane * w.out_pixels() + at) * lanes;
         const V y = V::load(a.pooled + to);
         auto found = places_of(nothing);
         each_place_back(w, window, lanes, [&](int64_t i, int32_t place) { find(V::load(data + i), y, place, found); });
