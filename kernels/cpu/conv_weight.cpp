@@ -38,6 +38,8 @@ struct Pixels {
     int64_t images, rows, columns;
     int64_t x_image, x_row, x_pixel, grad_image;  // rows of grad lie side by side
     int64_t step;                                 // between taps of a row in x
+    const float *ahead;                           // what is read next, fetched meanwhile: as many pixels
+    int64_t ahead_image;
 };
 
 // sums[j] += sum over the pixels of grad * x[j], or lane by lane of grad * x[j * step ...]
@@ -50,10 +52,12 @@ void add_products(const Pixels &pixels, const float *x, const float *grad, float
     const int64_t rows = pixels.rows, x_row = pixels.x_row;
     for (int64_t n = 0; n < pixels.images; n++) {
         const float *g = grad + n * pixels.grad_image, *line = x + n * pixels.x_image;
+        const float *ahead = pixels.ahead + n * pixels.ahead_image;
         for (int64_t r = 0; r < rows; r++) {
             const float *__restrict from = line + r * x_row;
-            for (int64_t c = 0; c < columns; c++, from += x_pixel, g += LANES) {
+            for (int64_t c = 0; c < columns; c++, from += x_pixel, g += LANES, ahead += LANES) {
                 const Vec v = Vec::load(g);
+                __builtin_prefetch(ahead);
 #pragma GCC unroll 16
                 for (int j = 0; j < COUNT; j++) {
                     if constexpr (LANEWISE)
@@ -199,7 +203,7 @@ struct Task {
         const int64_t x_image = a.groups * a.in_blocks * a.depth * plane;
         Pixels pixels{band.images, band.rows, a.out_width, x_image, cut.row_stride * a.width * cut.lanes,
                       cut.column_stride * cut.lanes, a.groups * a.out_blocks * a.out_depth * out_plane,
-                      a.tap_column_step * cut.lanes};
+                      a.tap_column_step * cut.lanes, nullptr, 0};
         int64_t tap_row = a.tap_row_step * a.width * cut.lanes;
         if (cut.padded) {
             pixels.x_image = cut.patch_floats, pixels.x_row = cut.row_stride * cut.patch_columns() * cut.lanes;
@@ -219,6 +223,9 @@ struct Task {
                 const int64_t block = (band.image * a.groups + group) * a.out_blocks + out;
                 const float *grad = a.grad + (block * a.out_depth + band.depth) * out_plane +
                                     band.row * a.out_width * LANES;
+                const bool input_next = out + 1 == last_out && !cut.padded;
+                pixels.ahead = input_next ? x + a.depth * plane : grad + a.out_depth * out_plane;
+                pixels.ahead_image = input_next ? x_image : pixels.grad_image;
                 add_taps(pixels, x, tap_row, grad, tile_of(tiles, out, in) + tap * cut.plane_tile);
             }
         }
