@@ -17,6 +17,14 @@ _CROP_TRIES = 10
 """Random areas that are tried before the centre is taken, as in MXNet."""
 
 
+def _check_numbers(settings: Any) -> None:
+    """MXNetError for a field of a dataclass that holds no number; None stands for one that was not given."""
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if value is not None and (not hasattr(value, "__float__") or value != value):
+            raise MXNetError(f"{field.name}={value!r} must be a number")
+
+
 @dataclass(frozen=True)
 class Augmentation:
     """Resizing, warping, padding, cropping and colour changes of one image, in this order.
@@ -64,10 +72,7 @@ class Augmentation:
     rand_mirror: bool = False
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None and (not hasattr(value, "__float__") or value != value):
-                raise MXNetError(f"{field.name}={value!r} must be a number")
+        _check_numbers(self)
         for name in ("max_rotate_angle", "max_aspect_ratio", "max_shear_ratio", "min_random_scale", "min_random_area",
                      "brightness", "contrast", "saturation", "pca_noise", "random_h", "random_s", "random_l", "pad",
                      "fill_value"):
@@ -224,6 +229,7 @@ class Normalization:
     max_random_illumination: float = 0.0
 
     def __post_init__(self) -> None:
+        _check_numbers(self)
         for name in ("std_r", "std_g", "std_b", "std_a"):
             if not getattr(self, name) > 0:
                 raise MXNetError(f"{name} must be positive, got {getattr(self, name)}")

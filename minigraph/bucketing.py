@@ -29,7 +29,7 @@ class BucketingModule(BaseModule):
     """A module for each bucket key, made by `sym_gen(key)` when its first batch comes.
 
     Parameters belong to the bucket `default_bucket_key`, and every other bucket may use these and no others.
-    `memory`, `budget`, `machine`, `search`, `verify`, `fuse`, `encode` and `poison` are those of Module.
+    `memory` and all that is named after it are those of Module.
     """
 
     def __init__(self, sym_gen: SymbolGenerator, default_bucket_key: Hashable = None, logger: Any = logging,
@@ -37,19 +37,23 @@ class BucketingModule(BaseModule):
                  fixed_param_names: Sequence[str] | None = None, state_names: Sequence[str] | None = None,
                  group2ctxs: Any = None, compression_params: Any = None, *, memory: str | None = None,
                  budget: int | str | None = None, host_budget: int | str | None = None, disk: str | None = None,
-                 machine: str = "cpu", search: str = "default",
-                 verify: bool = True, fuse: bool = True, encode: bool = True, poison: bool = False) -> None:
+                 machine: str = "cpu", profile: str | None = None, search: str = "default", slices: int = 1,
+                 verify: bool = True, fuse: bool = True, encode: bool = True, fold: bool = False,
+                 poison: bool = False) -> None:
         super().__init__(logger)
         if default_bucket_key is None:
             raise MXNetError("BucketingModule needs default_bucket_key, the bucket that holds all parameters")
+        if not callable(sym_gen):
+            raise MXNetError(f"BucketingModule needs sym_gen, a function of a bucket's key, got "
+                             f"{type(sym_gen).__name__}")
         self._sym_gen = sym_gen
         self._default_key = default_bucket_key
         self._options: dict[str, Any] = {
             "logger": logger, "context": context, "work_load_list": work_load_list,
             "fixed_param_names": fixed_param_names, "state_names": state_names, "group2ctxs": group2ctxs,
             "compression_params": compression_params, "memory": memory, "budget": budget, "host_budget": host_budget,
-            "disk": disk, "machine": machine, "search": search,
-            "verify": verify, "fuse": fuse, "encode": encode, "poison": poison}
+            "disk": disk, "machine": machine, "profile": profile, "search": search, "slices": slices,
+            "verify": verify, "fuse": fuse, "encode": encode, "fold": fold, "poison": poison}
         self._buckets: dict[Hashable, Module] = {}
         self._key: Hashable = default_bucket_key
         self._grad_req: Any = "write"
@@ -57,7 +61,11 @@ class BucketingModule(BaseModule):
         self._symbols: dict[Hashable, Symbol] = {}
 
     def _generate(self, key: Hashable) -> Module:
-        generated, data_names, label_names = self._sym_gen(key)
+        made = self._sym_gen(key)
+        if not isinstance(made, tuple) or len(made) != 3:
+            raise MXNetError(f"sym_gen({key!r}) must return (symbol, data_names, label_names), got "
+                             f"{type(made).__name__}")
+        generated, data_names, label_names = made
         return Module(self._symbols.get(key, generated), data_names, label_names, **self._options)
 
     # -- files -----------------------------------------------------------------------------------------------

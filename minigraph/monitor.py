@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import ndarray
+from .base import MXNetError
 from .ndarray import NDArray
 
 Statistic = Callable[[NDArray], Any]
@@ -33,6 +34,8 @@ class Monitor:
 
     def __init__(self, interval: int, stat_func: Statistic | None = None, pattern: str = ".*", sort: bool = False,
                  monitor_all: bool = False) -> None:
+        if not isinstance(interval, (int, np.integer)) or interval < 1:
+            raise MXNetError(f"Monitor: interval={interval!r} must be a whole number of batches, 1 or more")
         self.interval = interval
         self.stat_func = stat_func or mean_size
         self.sort = sort
@@ -41,7 +44,10 @@ class Monitor:
         self.step = 0
         self.exes: list[Any] = []
         self.queue: list[tuple[int, str, Any]] = []
-        self._pattern = re.compile(pattern)
+        try:
+            self._pattern = re.compile(pattern)
+        except re.error as error:
+            raise MXNetError(f"Monitor: pattern={pattern!r} is no regular expression ({error})") from error
 
     def stat_helper(self, name: str, array: NDArray) -> None:
         """Take one value, if the present batch is watched; the callback that executors are given."""

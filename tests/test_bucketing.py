@@ -1,6 +1,7 @@
 """BucketingModule: buckets train one set of parameters over one memory, in any order."""
 from __future__ import annotations
 
+import inspect
 import random
 
 import numpy as np
@@ -165,6 +166,18 @@ def test_what_is_missing_is_named():
         module.forward(DataBatch(batch(2).data, bucket_key=2))
     with pytest.raises(AssertionError, match="not bound"):
         mx.mod.BucketingModule(generate, 3).switch_bucket(3, [])
+    with pytest.raises(MXNetError, match="needs sym_gen, a function .* got NoneType"):
+        mx.mod.BucketingModule(None, 3)
+    with pytest.raises(MXNetError, match=r"sym_gen\(3\) must return \(symbol, data_names, label_names\), got Symbol"):
+        mx.mod.BucketingModule(lambda key: generate(key)[0], 3).bind([("data", (2, 3))])
+
+
+def test_every_option_of_memory_that_a_module_takes_a_bucketing_module_takes():
+    options = [name for name, each in inspect.signature(mx.mod.Module).parameters.items()
+               if each.kind is each.KEYWORD_ONLY]
+    taken = inspect.signature(mx.mod.BucketingModule).parameters
+    assert len(options) > 10 and set(options) <= set(taken)
+    assert set(options) <= set(mx.mod.BucketingModule(generate, 3)._options)
 
 
 def test_a_monitor_sees_every_bucket():

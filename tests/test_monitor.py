@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import minigraph as mx
+from minigraph.base import MXNetError
 from tests.training import assert_same, batches, everything, iterator, mlp, prepared
 
 
@@ -120,6 +121,13 @@ def test_a_monitor_tells_every_interval_outputs_then_arguments_and_states():
     watched = ["fc1_output", "fc1_backward_weight", "fc1_backward_bias", "data", "fc1_weight", "fc1_bias",
                "bn_moving_mean", "bn_moving_var"]
     assert told == [watched, [], watched, []]
+
+
+@pytest.mark.parametrize("given, reason", [({"interval": 0}, "interval=0"), ({"interval": "x"}, "interval='x'"),
+                                           ({"interval": 1, "pattern": "("}, "no regular expression")])
+def test_a_monitor_that_cannot_watch_is_refused(given, reason):
+    with pytest.raises(MXNetError, match=reason):
+        mx.mon.Monitor(**given)
 
 
 def test_the_default_statistic_is_the_norm_over_the_root_of_the_size():
