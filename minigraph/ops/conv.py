@@ -33,10 +33,12 @@ def _arranged(view: np.ndarray, scratch: np.ndarray) -> np.ndarray:
 
 
 def take(work: Workspace, sizes: Sequence[int], dtype: np.dtype) -> list[np.ndarray]:
+    """Scratch arrays of so many elements each from a workspace of `scratch_bytes`."""
     return [work.array((size,), dtype) for size in sizes]
 
 
 def scratch_bytes(sizes: Sequence[int], dtype: np.dtype) -> int:
+    """Workspace bytes of scratch arrays of so many elements each."""
     return Workspace.bytes_for(*(((size,), dtype) for size in sizes))
 
 

@@ -75,6 +75,7 @@ class Geometry:
 
     @property
     def weight_size(self) -> int:
+        """Elements of the weight."""
         return self.p.num_filter * self.channels * prod(self.p.kernel)
 
     def arranged_size(self, lean: bool) -> int:
@@ -97,13 +98,16 @@ class Geometry:
         return view[..., ::-1, ::-1].transpose(3, 0, 2, 1, 4)
 
     def flops(self) -> float:
+        """Floating-point operations of the convolution, and of either gradient."""
         return 2.0 * self.batch * prod(self.out) * self.weight_size
 
 
 def geometry(p: ConvolutionParams, data: Any, out: Any) -> Geometry:
+    """The geometry of a convolution from its data and output, arrays or tensor types."""
     return Geometry(p, data.shape, out.shape, out.dtype.itemsize)
 
 
 def spatial_params(p: ConvolutionParams) -> tuple[Shape, Shape, Shape]:
+    """(stride, dilate, pad), a value for each spatial axis; ShapeError where they do not fit the kernel."""
     return (per_axis(p.stride, p.kernel, 1, "stride"), per_axis(p.dilate, p.kernel, 1, "dilate"),
             per_axis(p.pad, p.kernel, 0, "pad"))
