@@ -35,14 +35,55 @@ struct BinaryConstantArgs {
     float first, second;
 };
 
+// Call run(first element, number of vectors, whether to store past the caches) for each task's whole vectors, and then
+// part(first element, number of elements) for what is left.
+template <class Run, class Left> void in_tasks(int64_t size, bool streamed, const Run &run, const Left &left) {
+    parallel((size + ELEMENTS - 1) / ELEMENTS, [&](int64_t block) {
+        const int64_t begin = block * ELEMENTS, count = size - begin < ELEMENTS ? size - begin : ELEMENTS;
+        run(begin, count / LANES, streamed);
+        if (streamed) Streamed::finish();
+        if (count % LANES) left(begin + count / LANES * LANES, count % LANES);
+    });
+}
+
+INLINE void store(float *to, const Vec &v, bool streamed) {
+    if (streamed) Streamed{}.store(to, v);
+    else v.store(to);
+}
+__attribute__((noinline)) Vec load_first(const float *from, int64_t lanes) { return Part{lanes}.load(from); }
+__attribute__((noinline)) void store_first(float *to, const Vec &v, int64_t lanes) { Part{lanes}.store(to, v); }
+
+// The loop over whole vectors: what is left goes through it as a vector of its own, so that f is compiled once.
+template <class F>
+__attribute__((noinline)) void run_unary(const float *from, float *to, int64_t vectors, bool streamed, const F &f) {
+    for (int64_t i = 0; i < vectors * LANES; i += LANES) store(to + i, f(Vec::load(from + i)), streamed);
+}
+template <class F>
+__attribute__((noinline)) void run_binary(const float *lhs, const float *rhs, float *to, int64_t vectors, bool streamed,
+                                          const F &f) {
+    for (int64_t i = 0; i < vectors * LANES; i += LANES)
+        store(to + i, f(Vec::load(lhs + i), Vec::load(rhs + i)), streamed);
+}
+
 template <class Args, class F> void unary(const Args &a, const F &f) {
-    elementwise(a.size, streams(a.out, a.size, a.data), [&](auto access, int64_t i) {
-        access.store(a.out + i, f(access.load(a.data + i)));
+    in_tasks(a.size, streams(a.out, a.size, a.data), [&](int64_t i, int64_t vectors, bool streamed) {
+        run_unary(a.data + i, a.out + i, vectors, streamed, f);
+    }, [&](int64_t i, int64_t lanes) {
+        Vec held = load_first(a.data + i, lanes);
+        float *at = reinterpret_cast<float *>(&held);
+        run_unary(at, at, 1, false, f);
+        store_first(a.out + i, held, lanes);
     });
 }
 template <class Args, class F> void binary(const Args &a, const F &f) {
-    elementwise(a.size, streams(a.out, a.size, a.lhs, a.rhs), [&](auto access, int64_t i) {
-        access.store(a.out + i, f(access.load(a.lhs + i), access.load(a.rhs + i)));
+    in_tasks(a.size, streams(a.out, a.size, a.lhs, a.rhs), [&](int64_t i, int64_t vectors, bool streamed) {
+        run_binary(a.lhs + i, a.rhs + i, a.out + i, vectors, streamed, f);
+    }, [&](int64_t i, int64_t lanes) {
+        const Vec lhs = load_first(a.lhs + i, lanes);
+        Vec rhs = load_first(a.rhs + i, lanes);
+        float *at = reinterpret_cast<float *>(&rhs);
+        run_binary(reinterpret_cast<const float *>(&lhs), at, at, 1, false, f);
+        store_first(a.out + i, rhs, lanes);
     });
 }
 
