@@ -4,6 +4,11 @@
 // that it is at. Idle threads spin for some microseconds and then sleep; the caller wakes them, starts on the tasks at
 // once, and waits for nobody who has claimed none.
 //
+// Where all cores were busy of late, Linux looks for no idle one when it wakes a thread, and takes the waker's: two
+// threads that wake each other can share a core for good while another is idle. So threads note where they work, and
+// one that was last seen on the core of another is woken on one that none of the pool has; or not at all where it may
+// use no such core. If it then begins late, that core is another program's, and for some time the system has its way.
+//
 // Each share is one word: the job's number in the upper half, how many of the share's tasks are unclaimed in the lower. A
 // claim is a compare-and-swap of the whole word, and until its task is done the job is unfinished: only in between may a
 // thread read what the job is. Whatever was read before a claim may be of the next job already, which its caller writes
@@ -11,20 +16,21 @@
 #include "pool.h"
 
 #include <pthread.h>
-#if defined(__linux__)
-#include <sched.h>
-#endif
 
 #include <atomic>
 #include <cstdlib>
 #include <new>
 
 #include "clock.h"
+#include "cores.h"
 #include "kernel.h"
 
 namespace {
 
 constexpr double SPIN_SECONDS = 20e-6;
+constexpr double LATE_SECONDS = 200e-6;    // from waking until a thread begins; on an idle core it takes 5 to 50 us
+// For which a thread that was late is not woken apart: twice as long each time, up to the second figure.
+constexpr double RETREAT_SECONDS = 50e-3, LONGEST_RETREAT_SECONDS = 2.0;
 constexpr int MAX_THREADS = 1024;
 constexpr uint64_t TASK_BITS = 32, TASK_MASK = (uint64_t{1} << TASK_BITS) - 1;
 constexpr size_t LINE_BYTES = 64;  // that one core alone should write to
@@ -34,17 +40,6 @@ void pause() {
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     asm volatile("yield");
-#endif
-}
-
-// The core that this thread runs on; the same number for no two threads where that is not to be had.
-int this_core() {
-#if defined(__linux__)
-    return sched_getcpu();
-#else
-    static std::atomic<int> threads{0};
-    static thread_local const int number = threads.fetch_add(1);
-    return number;
 #endif
 }
 
@@ -95,6 +90,29 @@ struct alignas(LINE_BYTES) Share {
     }
 };
 
+// A thread of the pool beside the caller, and how it sleeps.
+struct Helper {
+    const ThreadId thread = this_thread();
+    std::atomic<int> core{-1};          // where it last took part in a job; -1 before the first
+    std::atomic<bool> asleep{false};    // and not woken yet; written with `sleep` held
+    std::atomic<double> sent{0.0};      // when it was woken on another core, until it begins; else 0
+    std::atomic<double> retreat{0.0};   // until when it is not
+    double patience = RETREAT_SECONDS;  // for how long, when it is late next
+    pthread_mutex_t sleep = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+
+    // Note where it is, and whether it took long to come there.
+    void arrive() {
+        core.store(this_core());
+        const double begun = sent.exchange(0.0), now = begun > 0.0 ? seconds_now() : 0.0;
+        if (now == 0.0) return;
+        const bool late = now - begun > LATE_SECONDS;
+        if (late) retreat.store(now + patience);
+        const double longer = 2 * patience < LONGEST_RETREAT_SECONDS ? 2 * patience : LONGEST_RETREAT_SECONDS;
+        patience = late ? longer : RETREAT_SECONDS;
+    }
+};
+
 struct Pool {
     Share shares[MAX_THREADS];
     // Read by those alone who have claimed a task of the job. Its number is written after all else.
@@ -108,10 +126,12 @@ struct Pool {
     std::atomic<int> sleepers{0};
     std::atomic<bool> caller_sleeps{false};
     pthread_mutex_t sleep = PTHREAD_MUTEX_INITIALIZER;
-    pthread_cond_t wake = PTHREAD_COND_INITIALIZER, finished = PTHREAD_COND_INITIALIZER;
+    pthread_cond_t finished = PTHREAD_COND_INITIALIZER;
     // Held by the caller whose job runs, and by whoever starts threads.
     pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER;
     int started = 0;
+    // By their threads' numbers, from 1 on, in the order in which they come to run; on their own stacks.
+    std::atomic<Helper *> helpers[MAX_THREADS]{};
     std::atomic<int> arrived{0};
 
     int fullest(uint32_t job) const;
@@ -119,6 +139,10 @@ struct Pool {
     void serve();
     void start_threads();
     void run(Job given);
+    template <class Body> void each_helper(const Body &body);
+    void wake_helpers(int core);
+    void fall_asleep(Helper &helper);
+    void rouse(Helper &helper);
     void wait_for_end(int64_t tasks);
 };
 
@@ -178,21 +202,60 @@ void Pool::work(uint32_t wanted, int thread) {
 }
 
 void Pool::serve() {
+    Helper self;
     const int thread = arrived.fetch_add(1) + 1;
+    helpers[thread].store(&self);
     uint32_t last = 0;
     const auto called = [&] { return number.load() != last && thread < threads.load(); };
     for (;;) {
         if (!spin(caller_core, called)) {
-            pthread_mutex_lock(&sleep);
-            sleepers.fetch_add(1);
-            while (!called()) pthread_cond_wait(&wake, &sleep);
-            sleepers.fetch_sub(1);
-            pthread_mutex_unlock(&sleep);
+            pthread_mutex_lock(&self.sleep);
+            while (fall_asleep(self), !called()) pthread_cond_wait(&self.wake, &self.sleep);
+            rouse(self);
+            pthread_mutex_unlock(&self.sleep);
         }
         last = number.load();
-        helper_core.store(this_core());
+        self.arrive();
+        helper_core.store(self.core.load());
         work(last, thread);
     }
+}
+
+// Those whose shares are of the job, in the order of their numbers.
+template <class Body> void Pool::each_helper(const Body &body) {
+    for (int thread = 1, count = threads.load(); thread < count; thread++)
+        if (Helper *helper = helpers[thread].load()) body(*helper);
+}
+
+// With its mutex held.
+void Pool::fall_asleep(Helper &helper) {
+    if (!helper.asleep.exchange(true)) sleepers.fetch_add(1);
+}
+void Pool::rouse(Helper &helper) {
+    if (helper.asleep.exchange(false)) sleepers.fetch_sub(1);
+}
+
+// Wake those that sleep, for a caller on this core.
+void Pool::wake_helpers(int core) {
+    const double now = seconds_now();
+    Cores taken, passed;
+    taken.add(core), passed.add(core);
+    each_helper([&](const Helper &helper) { taken.add(helper.core.load()); });
+    each_helper([&](Helper &helper) {
+        const auto wake = [&] {
+            pthread_mutex_lock(&helper.sleep);
+            rouse(helper);
+            pthread_mutex_unlock(&helper.sleep);
+            pthread_cond_signal(&helper.wake);
+        };
+        const int own = helper.core.load();
+        const bool shared = passed.has(own);
+        passed.add(own);
+        if (!helper.asleep.load()) return;
+        if (!shared || helper.retreat.load() > now) return wake();
+        helper.sent.store(now);
+        if (!wake_apart(helper.thread, taken, wake)) helper.sent.store(0.0);
+    });
 }
 
 void Pool::start_threads() {
@@ -218,11 +281,7 @@ void Pool::run(Job given) {
     for (int share = 0; share < given.shares; share++)
         shares[share].word.store(uint64_t{next} << TASK_BITS | static_cast<uint64_t>(given.tasks(share)));
     number.store(next);
-    if (sleepers.load() > 0) {
-        pthread_mutex_lock(&sleep);
-        pthread_cond_broadcast(&wake);
-        pthread_mutex_unlock(&sleep);
-    }
+    if (sleepers.load() > 0) wake_helpers(caller_core.load());
     work(next, 0);
     wait_for_end(given.count);
 }
