@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import minigraph as mx
-from minigraph.base import OutOfMemoryError, align
+from minigraph.base import MXNetError, OutOfMemoryError, align
 from minigraph.executor import Executor
 from minigraph.memory.policies import POLICIES
 from minigraph.optimizer import SGD
@@ -129,7 +129,7 @@ def test_swapped_values_come_back_bit_for_bit(memory: str, space: str, tmp_path)
 
 @pytest.mark.parametrize("memory", ["vdnn_all", "vdnn_conv"])
 def test_a_policy_that_must_swap_says_that_it_has_no_room(memory: str) -> None:
-    with pytest.raises(mx.MXNetError, match="host budget of 0 bytes has no room"):
+    with pytest.raises(MXNetError, match="host budget of 0 bytes has no room"):
         trained(convolutional(), memory=memory)
 
 
@@ -166,7 +166,7 @@ def test_a_budget_is_kept_or_refused_to_the_byte() -> None:
 
 @pytest.mark.parametrize("budget", [-1, "1 parsec", "-2GiB", float("nan")])
 def test_a_budget_that_is_no_byte_count_is_refused(budget) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(MXNetError, match="^budget: "):
         convolutional().simple_bind(mx.cpu(), data=(4, 3, 8, 8), budget=budget)
 
 
