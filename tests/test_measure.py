@@ -111,7 +111,8 @@ def test_a_machine_file_serves_as_a_machine(tmp_path: Path) -> None:
     assert by_name.figures.step_seconds == by_file.figures.step_seconds
 
 
-@pytest.mark.parametrize("change", [{"flops": 0}, {"event_seconds": -1.0}, {"flops": "x"}, {"bandwidth": None},
+@pytest.mark.parametrize("change", [{"flops": 0}, {"event_seconds": -1.0}, {"memory_bytes": float("inf")},
+                                    {"flops": float("nan")}, {"flops": "x"}, {"bandwidth": None},
                                     {"format": "other"}, {"version": 9}, {"colour": 1}])
 def test_a_file_with_wrong_figures_is_no_machine(change: dict[str, object], tmp_path: Path) -> None:
     save_machine(MACHINES["cpu"], tmp_path / "m.json")

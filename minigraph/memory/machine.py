@@ -8,6 +8,7 @@ no published figure: it is a round value for one kernel launch from a busy host.
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import asdict, dataclass
 
@@ -124,11 +125,11 @@ def load_machine(path: str | os.PathLike) -> Machine:
         if machine.device not in ("cpu", "gpu"):
             raise ValueError(f"device must be \"cpu\" or \"gpu\", got {machine.device!r}")
         wrong = [name for name, value in asdict(machine).items()
-                 if name not in ("name", "source", "device", "event_seconds") and not value > 0]
+                 if name not in ("name", "source", "device", "event_seconds") and not 0 < value < math.inf]
         if wrong:
-            raise ValueError(f"{wrong[0]} must be above zero")
-        if not machine.event_seconds >= 0:
-            raise ValueError("event_seconds must be zero or above")
+            raise ValueError(f"{wrong[0]} must be above zero, and finite")
+        if not 0 <= machine.event_seconds < math.inf:
+            raise ValueError("event_seconds must be zero or above, and finite")
     except OSError as error:
         raise MXNetError(f"{where} cannot be read: {error}") from error
     except (ValueError, TypeError, AttributeError) as error:

@@ -46,11 +46,11 @@ def loads(text: str, fingerprint: str | None = None, where: str = "plan") -> Pla
     """
     try:
         document = _Document(text, where, fingerprint).read()
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise MXNetError(f"{where} is truncated or damaged: {error}") from error
     try:
         return _decode(document["plan"], document["fingerprint"], where)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError) as error:
         raise MXNetError(f"{where} is damaged: {type(error).__name__}: {error}; save the plan again") from error
 
 

@@ -125,6 +125,7 @@ class _Playback:
         if workspace >= 0:
             self._write(i, stream, workspace, ())
         for b in columns.writes[i]:
+            self._check_value(i, b, "writes")
             self._write(i, stream, b, used)
 
     # -- both ends of the program --------------------------------------------------------------------------------
@@ -133,6 +134,7 @@ class _Playback:
         given = [*self.plan.inputs.items(), *((tensor.name, tensor.first) for tensor in self.plan.persistent)]
         self._check_known(given)
         for name, b in given:
+            self._check_value(-1, b, f"has {name!r} in")
             if self.born[b] != -1:
                 self._fail(f"{name!r} is given before the program starts, but {self.places.buffer(b)} says that it is "
                            f"born at {self.places.instruction(self.born[b])}; it must be born at -1", -1, self.born[b])
@@ -165,6 +167,7 @@ class _Playback:
         """At the end of the program, a tensor that is asked for is there and says so."""
         end = len(self.plan)
         self.checks += 1
+        self._check_value(end - 1, b, f"leaves {what} in")
         if self._lost(b):
             self._fail_lost(end, b, f"{what} must be held at the end of the program in {self.places.buffer(b)}")
         if self.dies[b] < end:
@@ -198,8 +201,16 @@ class _Playback:
                 self._fail(f"{name!r} is buffer {b}; the plan has buffers 0 to {len(self.places) - 1}")
 
     # -- accesses --------------------------------------------------------------------------------------------------
+    def _check_value(self, i: int, b: int, does: str) -> None:
+        """A workspace holds nothing but scratch: its bytes are somebody's for one instruction, and no value."""
+        if self.value[b] in self.workspace:
+            user = self.plan.instructions.workspace.index(self.value[b])
+            self._fail(f"{self.places.instruction(i)} {does} {self.places.buffer(b)}, which is the workspace of "
+                       f"{self.places.instruction(user)}; a workspace holds no value", i, user, at=self._span(b))
+
     def _read(self, i: int, stream: int, b: int) -> None:
         value = self.value[b]
+        self._check_value(i, b, "reads")
         if i >= self.dies[b]:
             self._fail(f"{self.places.instruction(i)} reads {self.places.buffer(b)}, written by "
                        f"{self.places.instruction(self.writer[value])}, after it has died at "

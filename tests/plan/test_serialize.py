@@ -106,7 +106,8 @@ def test_changed_numbers_are_noticed() -> None:
 def test_columns_that_are_missing_or_of_the_wrong_kind_are_refused() -> None:
     for change in (lambda body: body["buffers"].pop("dies"), lambda body: body["buffers"]["dies"].pop(),
                    lambda body: body.pop("figures"), lambda body: body["instructions"]["params"].__setitem__(0, 99),
-                   lambda body: body["buffers"]["shape"].__setitem__(0, 5)):
+                   lambda body: body["buffers"]["shape"].__setitem__(0, 5),
+                   lambda body: body["buffers"]["offset"].__setitem__(0, 2**70)):
         with pytest.raises(MXNetError, match="damaged"):
             loads(signed(chain(), change))
 

@@ -153,6 +153,19 @@ def test_one_workspace_may_serve_several_instructions() -> None:
     verify(m.plan(inputs=(data,), outputs=(b,)))
 
 
+@pytest.mark.parametrize("scratch", ["data", "kept", "late", "out"])
+def test_a_buffer_with_a_value_cannot_be_a_workspace(scratch: str) -> None:
+    m = Maker()
+    data, kept, a, late, out = (m.value(name) for name in ("data", "kept", "a", "late", "out"))
+    given = {"data": data, "kept": kept, "late": late, "out": out}[scratch]
+    m.run("t_unary", (data,), (kept,))
+    m.run("t_dense", (kept, kept), (a,), workspace=given if scratch != "kept" else -1)
+    m.run("t_binary", (kept, a), (late,), workspace=given if scratch == "kept" else -1)
+    m.run("t_binary", (late, a), (out,))
+    error = failure(m.plan(inputs=(data,), outputs=(out,)))
+    assert "is the workspace of instruction" in str(error) or "overlapping bytes" in str(error)
+
+
 # -- forms -------------------------------------------------------------------------------------------------------
 def test_ranges_cover_the_instructions_without_overlap() -> None:
     plan = swap()
