@@ -15,7 +15,7 @@ from .augment import Draws, split_settings
 from .base import MXNetError
 from .context import cpu
 from .formats.recordio import read_index, read_record, record_offsets
-from .io_base import DataDesc, DataIter
+from .io_base import DataDesc, DataIter, check_process
 from .ndarray import HostStorage, NDArray
 from .recordio import decode_image, unpack
 
@@ -68,14 +68,15 @@ class ImageRecordIter(DataIter):
         self.data_shape = _checked_shape(data_shape)
         _check_counts(batch_size=batch_size, label_width=label_width, preprocess_threads=preprocess_threads,
                       prefetch_buffer=prefetch_buffer)
-        self._records = _Records(path_imgrec, path_imgidx, num_parts, part_index)
         self._labels = _read_list(path_imglist, label_width) if path_imglist else None
+        self._records = _Records(path_imgrec, path_imgidx, num_parts, part_index)
         self._label_width = label_width
         self._shuffle, self._round = bool(shuffle), bool(round_batch)
         self._seed = seed
         self._draws = Draws(seed if seed_aug is None else seed_aug)
         self._names = data_name, label_name
         self._ahead = prefetch_buffer
+        self._process = os.getpid()
         self._threads = ThreadPoolExecutor(preprocess_threads, "ImageRecordIter")
         self._queue: deque[_Pending] = deque()
         self._current: _Pending | None = None
@@ -105,6 +106,7 @@ class ImageRecordIter(DataIter):
         """Move on by a batch; an error of a thread is raised here."""
         if self._closed:
             raise MXNetError("the iterator is closed; make another one")
+        check_process(self, self._process)
         self._fill()
         if not self._queue:
             return False
@@ -220,12 +222,12 @@ class _Records:
         if not 0 <= part_index < num_parts:
             raise MXNetError(f"part_index must be from 0 to num_parts - 1, got {part_index} of {num_parts}")
         self.path = os.fspath(path)
-        self._file = open(path, "rb")
         offsets = list(read_index(index).values()) if index else record_offsets(path)
         count = len(offsets)
         self._offsets = offsets[part_index * count // num_parts:(part_index + 1) * count // num_parts]
         if not self._offsets:
             raise MXNetError(f"{self.path}: part {part_index} of {num_parts} has none of the file's {count} records")
+        self._file = open(path, "rb")
         self._lock = threading.Lock()
 
     def __len__(self) -> int:

@@ -1,6 +1,7 @@
 """The frame of data iterators: descriptions, batches, the base class, and iterators around others."""
 from __future__ import annotations
 
+import os
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -175,6 +176,7 @@ class PrefetchingIter(DataIter):
         super().__init__(self.iters[0].batch_size)
         self.rename_data = rename_data
         self.rename_label = rename_label
+        self._process = os.getpid()
         self._threads = ThreadPoolExecutor(len(self.iters), thread_name_prefix="prefetch")
         self._pending: list[Future] = []
         self._prefetch()
@@ -194,6 +196,7 @@ class PrefetchingIter(DataIter):
 
     def reset(self) -> None:
         """Begin a new epoch, once the batches under way are done."""
+        check_process(self, self._process)
         for future in self._pending:
             future.exception()  # waits; a failure belongs to the epoch that is given up
         for each in self.iters:
@@ -202,6 +205,7 @@ class PrefetchingIter(DataIter):
 
     def next(self) -> DataBatch:
         """The joined batch; an error in a thread is raised here."""
+        check_process(self, self._process)
         batches = [future.result() for future in self._pending]
         if all(batch is None for batch in batches):
             raise StopIteration
@@ -218,6 +222,13 @@ class PrefetchingIter(DataIter):
     def close(self) -> None:
         """End the threads; the iterator is of no use afterwards."""
         self._threads.shutdown(cancel_futures=True)
+
+
+def check_process(iterator: DataIter, process: int) -> None:
+    """MXNetError in a process forked from the one that made an iterator, whose threads have not come along."""
+    if os.getpid() != process:
+        raise MXNetError(f"this {type(iterator).__name__} was made by the process {process}, from which this one was "
+                         f"forked without its threads; make the iterator in the process that uses it")
 
 
 def _next_or_none(iterator: DataIter) -> DataBatch | None:

@@ -1,6 +1,7 @@
 """ImageRecordIter: what its batches hold, in which order, from which random numbers, and what it refuses."""
 from __future__ import annotations
 
+import os
 import random
 import struct
 
@@ -9,6 +10,7 @@ import pytest
 
 from minigraph import io, recordio
 from minigraph.base import MXNetError
+from tests.training import in_a_forked_child
 
 
 def image(number, height=6, width=5, channels=3):
@@ -53,6 +55,14 @@ def test_batches_are_red_first_float32_and_carry_labels_and_ids(ten):
     assert first[0].dtype == np.float32 and first[2] == 0 and first[3] == [0, 10, 20, 30, 40]
     assert np.array_equal(second[0], np.stack([image(k).transpose(2, 0, 1) for k in range(5, 10)]))
     assert second[1].tolist() == [5, 6, 7, 8, 9] and second[3] == [50, 60, 70, 80, 90]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_is_told_that_the_threads_of_its_parents_iterator_are_not_there(ten):
+    iterator = make(ten)
+    assert "this ImageRecordIter was made by the process" in in_a_forked_child(iterator.next)
+    assert len(epoch(iterator)) > 1
+    iterator.close()
 
 
 def test_names_are_those_asked_for(ten):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import struct
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from minigraph import io, random
 from minigraph import ndarray as nd
 from minigraph.base import MXNetError
 from minigraph.formats.idx import read_idx
+from tests.training import in_a_forked_child
 
 REAL_FILES = Path(__file__).resolve().parents[1].parent / "shared" / "compat"
 
@@ -234,6 +236,15 @@ def test_an_error_in_the_prefetching_thread_is_raised_by_next():
     iterator = io.PrefetchingIter(Broken(1))
     with pytest.raises(OSError, match="disk gone"):
         iterator.next()
+    iterator.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_is_told_that_the_threads_of_its_parents_iterator_are_not_there():
+    iterator = io.PrefetchingIter(ten())
+    iterator.next()
+    for call in (iterator.next, iterator.reset):
+        assert "forked without its threads; make the iterator in the process that uses it" in in_a_forked_child(call)
     iterator.close()
 
 

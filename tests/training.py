@@ -1,6 +1,9 @@
 """Small networks, data, and modules and executors prepared for them, always with poisoned memory."""
 from __future__ import annotations
 
+import os
+import signal
+
 import numpy as np
 
 import minigraph as mx
@@ -46,6 +49,25 @@ def prepared(symbol=None, optimizer="sgd", params=(("learning_rate", 0.1),), bat
 
 def batches(count=3, batch_size=8):
     return list(iterator(count * batch_size, batch_size))
+
+
+def in_a_forked_child(call):
+    """The error that a call raises in a forked child, as text; "nothing" without one. A child that hangs is killed."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            call()
+            told = "nothing"
+        except BaseException as error:
+            told = f"{type(error).__name__}: {error}"
+        os.write(writer, told.encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as file:
+        return file.read()
 
 
 def everything(mod):
