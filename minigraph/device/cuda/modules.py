@@ -104,12 +104,17 @@ def ready(function: Any, launch: Launch, stream: Any, formats: Sequence[str], va
 
 
 class FatbinImages:
-    """Fatbins in `minigraph/_kernels`, for the GPU architectures that CMake was told."""
+    """Fatbins in `minigraph/_kernels`, for the GPU architectures that CMake was told; where the build does not say
+    which file has a family, it is the one of its name."""
 
     def __init__(self, driver: Driver, context: PrimaryContext, folders: Sequence[Path],
                  build_info: ModuleType | None) -> None:
         self._driver, self._context, self._info = driver, context, build_info
-        self._files = {file.stem: file for folder in folders for file in sorted(folder.glob("*.fatbin"))}
+        files = {file.stem: file for folder in folders for file in sorted(folder.glob("*.fatbin"))}
+        units = getattr(build_info, "KERNELS", {})
+        self._files = {stem: file for stem, file in files.items() if stem not in units.values()}
+        self._files.update({stem: files[unit] for stem, unit in units.items() if unit in files})
+        self._loaded: dict[Path, Any] = {}
         if not self._files:
             reason = getattr(build_info, "NO_KERNELS_BECAUSE", "") or "it was not built by CMake"
             raise MXNetError(f"this installation of minigraph has no CUDA kernels ({reason}), so {context.device_name} "
@@ -134,8 +139,11 @@ class FatbinImages:
         return list(self._files)
 
     def load(self, stem: str) -> Any:
-        """The module of a family; the driver picks the device's code from the file."""
-        return self._driver.cuda.module_from_buffer(self._files[stem].read_bytes())
+        """The module of a family, which those of one file share; the driver picks the device's code from the file."""
+        file = self._files[stem]
+        if file not in self._loaded:
+            self._loaded[file] = self._driver.cuda.module_from_buffer(file.read_bytes())
+        return self._loaded[file]
 
     def wrong_image(self, stem: str, reason: object) -> MXNetError:
         """Names the card, its architecture, what was built, and the remedy."""

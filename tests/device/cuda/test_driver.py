@@ -194,6 +194,22 @@ def test_kernels_for_other_architectures_name_card_architecture_what_was_built_a
     assert f"-C cmake.define.MINIGRAPH_CUDA_ARCHITECTURES={capability}" in text
 
 
+def loads_of_shared_files(folder):
+    from minigraph.device.cuda.modules import FatbinImages
+    for name in ("products", "conv"):
+        (Path(folder) / f"{name}.fatbin").write_bytes(b"")
+    read, context = [], SimpleNamespace(compute_capability=(9, 0), device_name="a card")
+    cuda = SimpleNamespace(module_from_buffer=lambda content: read.append(content) or object())
+    info = SimpleNamespace(CUDA_ARCHITECTURES=(80,), KERNELS={"dense": "products", "matmul": "products"})
+    images = FatbinImages(SimpleNamespace(cuda=cuda), context, [Path(folder)], info)
+    same = images.load("dense") is images.load("matmul") is not images.load("conv")
+    return sorted(images.stems()), same, len(read)
+
+
+def test_families_of_one_file_share_a_module_that_is_loaded_once(tmp_path):
+    assert loads_of_shared_files(tmp_path) == (["conv", "dense", "matmul"], True, 2)
+
+
 def with_refused_image(folder):
     """The software driver says on stderr what it refuses; here that is expected."""
     saved, quiet = os.dup(2), os.open(os.devnull, os.O_WRONLY)
