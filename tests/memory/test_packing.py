@@ -191,15 +191,26 @@ def too_many(monkeypatch: pytest.MonkeyPatch) -> Problem:
     return Problem(born, born + life, 64 << draw.integers(0, 6, 500))
 
 
-def test_large_buffers_are_placed_first_and_small_ones_around_them_where_too_many_overlap_for_the_walk(
+def test_a_core_is_placed_first_and_the_others_around_it_where_too_many_overlap_for_the_walk(
         monkeypatch: pytest.MonkeyPatch, too_many: Problem) -> None:
     capacity_bytes = int(too_many.lower_bound_bytes * 1.02)
     placed = pack(too_many, capacity_bytes, "budget")
     validate(too_many, placed)
-    assert placed.method == "coarse" and placed.bytes <= capacity_bytes
-    monkeypatch.setattr(solve, "COARSE_BUFFERS", 0)
+    assert placed.method == "core" and placed.bytes <= capacity_bytes
+    monkeypatch.setattr(solve, "MOST_CORE", 0)
     monkeypatch.setattr(solve, "WEIGHING_WORK", {"budget": 0})
     assert pack(too_many, capacity_bytes, "budget").bytes > capacity_bytes
+
+
+@pytest.mark.parametrize("core", solve.FEW_CORES)
+def test_a_core_by_size_or_by_size_and_life_is_placed_first_where_the_walk_is_next(
+        monkeypatch: pytest.MonkeyPatch, too_many: Problem, core: tuple[float, bool]) -> None:
+    monkeypatch.setattr(solve, "WALK_PAIRS", 10**9)
+    monkeypatch.setattr(solve, "SEARCH_WORK", {"default": 0, "budget": 0})
+    monkeypatch.setattr(solve, "FEW_CORES", (core,))
+    placed = pack(too_many, effort="budget")
+    validate(too_many, placed)
+    assert placed.method == "core" and placed.bytes < pack(too_many).bytes
 
 
 def test_buffers_above_the_ceiling_find_room_sooner_where_too_many_overlap_for_the_walk(
