@@ -168,6 +168,17 @@ def test_ids_out_of_range_raise_with_position_and_value(memory: str, dtype: Any)
 
 
 @every_mode
+@pytest.mark.parametrize("wrong", ["first", "second"])
+def test_the_error_tells_which_of_two_readers_of_numbers_it_was(memory: str, wrong: str) -> None:
+    looks = [mx.sym.Embedding(mx.sym.Variable(f"{name}_ids"), input_dim=5, output_dim=3, name=name)
+             for name in ("first", "second")]
+    executor = bound(looks[0] + looks[1], memory, first_ids=[0, 1], second_ids=[0, 1], first_weight=WEIGHT,
+                     second_weight=WEIGHT)
+    with pytest.raises(MXNetError, match=f"{wrong}.*: Embedding: index: 7.0 at position"):
+        executor.forward(**{f"{wrong}_ids": np.array([0, 7])})
+
+
+@every_mode
 def test_fractions_of_ids_are_cut_off_forward_and_backward_and_nan_raises(memory: str) -> None:
     executor = bound(lookup(), memory, w=WEIGHT, ids=[1.5, 4.9])
     out, gradient = trained(executor)

@@ -152,6 +152,22 @@ def test_without_a_kernel_the_gpu_is_refused_by_name():
         kernel_op("cube")
 
 
+@pytest.mark.parametrize("found", [None, ([(2,)],), ([(2,)], [(3,), (4,)]), ([], [(2,)])])
+def test_an_inference_of_other_than_all_inputs_and_outputs_is_told_with_what_it_must_return(found):
+    @mx.register
+    class Wrong(mx.Op):
+        name = "wrong_inference"
+
+        def infer_shape(self, p, ins, outs):
+            return found
+
+        def compute(self, p, ins, outs, work):
+            outs[0][...] = ins[0]
+
+    with pytest.raises(MXNetError, match="wrong_inference: infer_shape .* for its 1 inputs and one for its 1 out"):
+        mx.sym.wrong_inference(mx.sym.Variable("a")).simple_bind(mx.cpu(), a=(2,))
+
+
 def test_what_is_wrong_with_a_class_is_said():
     def made(**members):
         return type("Made", (mx.Op,), {"compute": lambda *given: None, **members})

@@ -132,12 +132,15 @@ def call_of(plan: Plan, i: int, arrays: list[np.ndarray], library: Library | Non
            for k, b in enumerate(code.reads[i])]
     work = Workspace(arrays[code.workspace[i]]) if code.workspace[i] >= 0 else _NO_SCRATCH
     outs = [arrays[b] for b in code.writes[i]]
-    return partial(_compute, get_op(code.op[i]).compute, code.params[i], ins, outs, work)
+    return partial(_compute, code.name[i], get_op(code.op[i]).compute, code.params[i], ins, outs, work)
 
 
-def _compute(compute: Callable[..., None], params: Any, ins: list[np.ndarray], outs: list[np.ndarray],
+def _compute(node: str, compute: Callable[..., None], params: Any, ins: list[np.ndarray], outs: list[np.ndarray],
              work: Workspace) -> None:
-    compute(params, ins, outs, work.reset())
+    try:
+        compute(params, ins, outs, work.reset())
+    except MXNetError as error:
+        raise MXNetError(f"{node}: {error}") from error
 
 
 def merged(calls: Iterable[Call]) -> list[Call]:

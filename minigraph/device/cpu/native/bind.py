@@ -33,6 +33,8 @@ def bind(plan: Plan, i: int, arrays: Sequence[np.ndarray], library: Library | No
     outs = [_operand(plan, b, arrays[b]) for b in code.writes[i]]
     work = arrays[code.workspace[i]].ctypes.data if code.workspace[i] >= 0 else 0
     calls = native.calls(code.params[i], ins, outs, work, code.algorithm[i])
+    for refusal in (call.refusal for call in calls if call.refusal is not None):
+        refusal.node = code.name[i]
     return NativeRun(library, [call.pack(library) for call in calls])
 
 

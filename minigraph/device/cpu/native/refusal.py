@@ -26,6 +26,8 @@ class Refusal:
 
     def __init__(self, where: str, shape: Shape, bound: int, ignored: float | None = None, first: int = 0) -> None:
         self.where, self.shape, self.bound, self.ignored, self.first = where, shape, bound, ignored, first
+        self.node = ""
+        """The instruction's name, which `check` tells."""
         self._word = _Word(NONE, 0.0)
 
     def argument(self) -> tuple[str, Any]:
@@ -37,5 +39,5 @@ class Refusal:
         position = self._word.position
         if position != NONE:
             self._word.position = NONE
-            raise out_of_range(self.where, np.float32(self._word.value), position, self.shape, self.bound, self.ignored,
-                               self.first)
+            raise out_of_range(f"{self.node}: {self.where}", np.float32(self._word.value), position, self.shape,
+                               self.bound, self.ignored, self.first)
