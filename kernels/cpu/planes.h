@@ -29,17 +29,16 @@ struct Plane {
           lanes(in_rows() ? 1 : planes.channels - channel < LANES ? planes.channels - channel : LANES) {}
 
     bool in_rows() const { return all.form == ROWS; }
-    // Call body(access, offset) for each vector.
+    // Call body(access, offset) for each vector: the forms differ in numbers alone, so that it is compiled twice, not
+    // once for each of them.
     template <class Body> INLINE void each(const Body &body) const {
-        if (in_rows()) {
-            each_vector(all.pixels, [&](auto access, int64_t i) { body(access, first + i); });
-        } else if (all.form == BLOCKS) {
-            for (int64_t i = 0; i < all.pixels; i++) body(Whole{}, first + i * LANES);
-        } else if (lanes == LANES) {
-            for (int64_t i = 0; i < all.images; i++) body(Whole{}, first + i * all.channels);
-        } else {
-            for (int64_t i = 0; i < all.images; i++) body(Part{lanes}, first + i * all.channels);
-        }
+        const bool wide = all.form == BLOCKS || lanes == LANES;  // channels side by side, all lanes of each vector
+        const int64_t stride = all.form == COLUMNS ? all.channels : LANES;
+        const int64_t rest = in_rows() ? all.pixels % LANES : lanes;  // lanes of what is not whole
+        const int64_t whole = in_rows() ? all.pixels / LANES : wide ? all.places() : 0;
+        const int64_t end = in_rows() ? (all.pixels + LANES - 1) / LANES : all.places();
+        for (int64_t i = 0; i < whole; i++) body(Whole{}, first + i * stride);
+        for (int64_t i = whole; i < end; i++) body(Part{rest}, first + i * stride);
     }
     // The numbers of its channels from a vector of all channels': in rows the same in all lanes, else zero past the last.
     INLINE Vec numbers(const float *vector) const {
