@@ -36,10 +36,10 @@ constexpr int64_t SHALLOW = 64;          // terms of a tile that ends before wha
 constexpr int64_t FEW_TILES = 2;         // for which b is not laid out anew, if its rows are contiguous
 constexpr int64_t THREAD_TASKS = 4;      // at most for each thread of several
 constexpr int64_t TASK_FLOPS = 1 << 19;  // multiply-adds below which a task is not worth a thread
-constexpr int64_t STRAGGLING = 4;        // a thread is expected to be late by this part of a task
-// Rows whose products take as long as laying out b, by how b lies, or as reading it for a few; and columns for which they
-// take as long as copying a; measured.
-constexpr int64_t LAYING_OUT_ROWS = 3, TRANSPOSING_ROWS = 8, READING_ROWS = 2, COPYING_COLUMNS = 9;
+constexpr int64_t STRAGGLING = 6;        // a thread is expected to be late by this part of a task
+// Rows whose products take as long as laying out b, or as reading it for a few; and columns for which they take as long as
+// copying a, or as reading it across its rows; measured.
+constexpr int64_t LAYING_OUT_ROWS = 9, READING_ROWS = 2, COPYING_COLUMNS = 9, CROSSING_COLUMNS = 6;
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -324,11 +324,11 @@ Cuts best_cuts(const Product &p) {
     const int64_t threads = pool_threads();
     Cuts best = cuts_of(p, 1, 1);
     if (threads == 1) return best;
-    const int64_t laying_out = p.b.column == 1 ? LAYING_OUT_ROWS : TRANSPOSING_ROWS;
-    const int64_t copying = copies_tiles(p) ? COPYING_COLUMNS : 0;
+    const int64_t reading = copies_tiles(p) ? COPYING_COLUMNS : p.a.column == 1 ? 0 : CROSSING_COLUMNS;
     const auto work = [&](const Cuts &c) {
-        const int64_t before = reads_panels(part_of(p, 0, c.rows, 0, c.columns)) ? READING_ROWS : laying_out;
-        return p.depth * (c.rows * c.columns + before * c.columns + copying * c.rows);
+        const int64_t before = reads_panels(part_of(p, 0, c.rows, 0, c.columns)) ? READING_ROWS : LAYING_OUT_ROWS;
+        const int64_t columns = smaller(c.columns, p.columns);
+        return p.depth * (c.rows * columns + before * columns + reading * c.rows);
     };
     const auto time = [&](const Cuts &c) { return (STRAGGLING * divided_up(c.tasks, threads) + 1) * work(c); };
     for (int64_t wanted = threads; wanted <= THREAD_TASKS * threads; wanted *= 2)
