@@ -28,11 +28,10 @@ MOST_REPAIRS = 24
 than the work over the nodes of a graph."""
 SMALLEST = 2
 """Sizes of SuperNeurons' tensor cache, the smallest ones, that are tried."""
-LINK_SHARES = (1.0, float("inf"), 0.7)
-"""Bytes of dear values over those that the link could copy out during forward; with all that may be, no copy is
-passed over for making a value again, and the least memory is reached."""
-WITH_INPUTS = (float("inf"), 0.7)
-"""Those of the shares with which inputs, too, go by host memory while they wait for backward."""
+LINK_SHARES = ((1.0, False), (float("inf"), False), (0.7, True))
+"""Bytes of dear values over those that the link could copy out during forward, and whether inputs are dear, too, as
+they may be where the link has time left; with all that may be, no copy is passed over for making a value again, and the
+least memory is reached."""
 
 
 def played(problem: Problem) -> Iterator[Schedule]:
@@ -42,12 +41,12 @@ def played(problem: Problem) -> Iterator[Schedule]:
     ground = Ground(postponed(problem))
     count = min(max(WORK // len(problem.order), FEWEST_PLAYS), MOST_PLAYS)
     targets = ground.targets(min(max(count // len(LINK_SHARES), FEWEST_TARGETS), MOST_TARGETS))
-    chosen = [(target, 0.0) for target in targets][:count]  # with host memory too: it may be too little to help
+    chosen = [(target, 0.0, False) for target in targets][:count]  # with host memory too: it may be too little to help
     if problem.host_budget_bytes:
-        chosen += [(target, share) for share in LINK_SHARES for target in targets][:count]
+        chosen += [(target, *way) for way in LINK_SHARES for target in targets][:count]
     repairs = min(WORK // len(problem.order), MOST_REPAIRS) if problem.host_budget_bytes else 0
-    for target, share in chosen:
-        dear = ground.dear(share) | (ground.inputs if share in WITH_INPUTS else frozenset())
+    for target, share, with_inputs in chosen:
+        dear = ground.dear(share) | (ground.inputs if with_inputs else frozenset())
         by_copy = dear if share == float("inf") else frozenset[Entry]()
         plays = list(_repaired(ground, target, dear, by_copy, repairs))
         repairs -= len(plays) - 1
