@@ -46,7 +46,7 @@ CEILING, HEAVIER = 0.025, 2.0
 #: a part of the bound. Measured where there are too many for the walk, on ResNet-50 in 32 slices, 15,237 buffers: with
 #: 0.0005 of the bound, 6,502 buffers, 1.007 to 1.015 after 3 s each; with 0.001 or more 1.033. Inception v3 in 4
 #: slices, 2,561 buffers, comes to 1.0085 by size, with 929 in the core, and to 1.017 by size and life, 1,091; Inception
-#: v4, 4,664 buffers, to 1.069 and 1.053, as it has many that are small and live long.
+#: v4, 4,664 buffers, to no less than by the search of all, 1.069, and to 1.053, as many are small and live long.
 MANY_CORES, FEW_CORES = ((0.0005, False),), ((0.006, False), (0.005, True))
 #: Attempts at each core, work on the others after each, by buffer of all, and buffers that the largest core has.
 CORE_ATTEMPTS, CORE_WORK, MOST_CORE = 3, 400, 8_000
