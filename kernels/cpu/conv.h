@@ -95,6 +95,20 @@ constexpr int WIDEST_IN_TWO_ROWS = 0;
 // The function for tiles of so many rows, columns and output blocks, within the limits above, and that x_pixel.
 RunTile find_tile(int64_t rows, int64_t columns, int64_t blocks, int64_t x_pixel);
 
+// Some rows of a plane of a block's output gradients, and the plane of its input under a plane of taps.
+struct LaneProducts {
+    const float *x, *grad;                // the plane, and the first of these rows
+    const float *zeros;                   // as many as a row of x has
+    int64_t row, rows;                    // of the gradient
+    int64_t height, width, out_height, out_width;
+    int64_t row_stride, column_stride;
+    int64_t tap_row, tap_row_step, tap_rows;
+    int64_t tap_column, tap_column_step, tap_columns;
+};
+
+// sums[tap] += sum over the pixels of these rows of gradient times input under that tap, lane by lane.
+void add_lane_products(const LaneProducts &p, float *sums);
+
 // Pixels [row, row + rows) x [column, column + columns) of one channel block of `lanes` floats a pixel, zero outside
 // the image of height x width.
 static INLINE void copy_patch(const float *image, int64_t height, int64_t width, int64_t lanes, int64_t row,

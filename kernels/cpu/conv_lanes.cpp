@@ -6,6 +6,7 @@
 // or one below the other at the left and the right edge.
 #include "conv.h"
 #include "conv_args.h"
+#include "conv_axis.h"
 #include "kernel.h"
 #include "pool.h"
 
@@ -85,19 +86,6 @@ void run(Outputs &o, int64_t count) {
         (o.x_step == LANES ? outputs_of<LANES>(here, All()) : outputs_of<0>(here, All()))(o);
     }
 }
-
-// The outputs along one axis: `at` is where the first tap of the first one lies.
-struct Axis {
-    int64_t at, stride, step, taps, length;
-    int64_t first, last;  // outputs that all taps reach; before and behind them are the edges
-
-    Axis(int64_t tap, int64_t out_stride, int64_t tap_step, int64_t tap_count, int64_t inputs, int64_t outputs)
-        : at(tap), stride(out_stride), step(tap_step), taps(tap_count), length(inputs) {
-        const int64_t room = length - 1 - at - (taps - 1) * step;  // for the first tap of the last one inside
-        first = at < 0 ? min(outputs, ceil_div(-at, stride)) : 0;
-        last = room < 0 ? first : max(first, min(outputs, room / stride + 1));
-    }
-};
 
 // Taps [first, last) of an output that reach inside.
 struct Reach {

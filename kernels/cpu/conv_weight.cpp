@@ -42,14 +42,12 @@ struct Pixels {
     int64_t ahead_image;
 };
 
-// sums[j] += sum over the pixels of grad * x[j], or lane by lane of grad * x[j * step ...]
-template <int COUNT, bool LANEWISE>
-void add_products(const Pixels &pixels, const float *x, const float *grad, float *sums) {
+// sums[j] += sum over the pixels of grad * x[j]
+template <int COUNT> void add_products(const Pixels &pixels, const float *x, const float *grad, float *sums) {
     Vec sum[COUNT];
 #pragma GCC unroll 16
     for (int j = 0; j < COUNT; j++) sum[j] = Vec::load(sums + j * LANES);
-    const int64_t columns = pixels.columns, x_pixel = pixels.x_pixel, step = pixels.step;
-    const int64_t rows = pixels.rows, x_row = pixels.x_row;
+    const int64_t columns = pixels.columns, x_pixel = pixels.x_pixel, rows = pixels.rows, x_row = pixels.x_row;
     for (int64_t n = 0; n < pixels.images; n++) {
         const float *g = grad + n * pixels.grad_image, *line = x + n * pixels.x_image;
         const float *ahead = pixels.ahead + n * pixels.ahead_image;
@@ -59,12 +57,7 @@ void add_products(const Pixels &pixels, const float *x, const float *grad, float
                 const Vec v = Vec::load(g);
                 __builtin_prefetch(ahead);
 #pragma GCC unroll 16
-                for (int j = 0; j < COUNT; j++) {
-                    if constexpr (LANEWISE)
-                        sum[j].add_product(v, Vec::load(from + j * step));
-                    else
-                        sum[j].add_product(v, from[j]);
-                }
+                for (int j = 0; j < COUNT; j++) sum[j].add_product(v, from[j]);
             }
         }
     }
@@ -82,13 +75,13 @@ constexpr int MOST = 2;
 
 typedef void (*AddProducts)(const Pixels &, const float *, const float *, float *);
 
-template <int... COUNTS>
-AddProducts find_products(bool lanewise, int64_t count, std::integer_sequence<int, COUNTS...>) {
-    static const AddProducts table[2][MOST] = {{add_products<COUNTS + 1, false>...}, {add_products<COUNTS + 1, true>...}};
-    return table[lanewise][count - 1];
+template <int... COUNTS> AddProducts find_products(int64_t count, std::integer_sequence<int, COUNTS...>) {
+    static constexpr AddProducts BY_COUNT[] = {add_products<COUNTS + 1>...};
+    return BY_COUNT[count - 1];
 }
 
 constexpr int64_t BAND_FLOATS = 6 << 10;    // of input and gradient: they stay in a first-level cache
+constexpr int64_t LANES_FLOATS = 64 << 10;  // the same lane by lane, in a second-level cache
 constexpr int64_t TILES_FLOATS = 64 << 10;  // sums of a task: they stay in a second-level cache
 constexpr int64_t SAMPLED_COST = 4;         // of copying a pixel from between others, in pixels that are read
 
@@ -100,7 +93,7 @@ struct Cut {
     int64_t chunks, outs, ins;        // output and input blocks of a task
     int64_t out_tasks, in_tasks;
     int64_t band_images, band_rows;   // of what is read together: several images only where each is whole
-    int64_t patch_floats;             // of one image
+    int64_t patch_floats;             // of one image; lane by lane, of a row of zeros
     bool lanewise;
     bool padded, sampled;             // whether patches are copied; of one tap, only the pixels under it
     int64_t row_stride, column_stride;
@@ -108,7 +101,7 @@ struct Cut {
     explicit Cut(const WeightArgs &args) : a(args) {
         lanes = a.plain ? a.in_lanes : LANES;
         lanewise = a.small == 1;
-        const bool one_run = !lanewise && a.tap_column_step == 1 && (a.plain || a.in_lanes == LANES);
+        const bool one_run = a.tap_column_step == 1 && (a.plain || a.in_lanes == LANES);
         run = one_run ? a.tap_columns * lanes : a.in_lanes;
         runs = one_run ? 1 : a.tap_columns;
         if (lanewise) run = a.tap_columns, runs = 1;
@@ -121,11 +114,11 @@ struct Cut {
         padded |= sampled;
         row_stride = sampled ? 1 : a.row_stride, column_stride = sampled ? 1 : a.column_stride;
         const int64_t row_floats = a.out_width * (row_stride * column_stride * lanes + LANES);
-        const int64_t bands = ceil_div(a.out_height, max(1, BAND_FLOATS / row_floats));
+        const int64_t bands = ceil_div(a.out_height, max(1, (lanewise ? LANES_FLOATS : BAND_FLOATS) / row_floats));
         band_rows = ceil_div(a.out_height, bands);
-        patch_floats = padded ? patch_rows(band_rows) * patch_columns() * lanes : 0;
+        patch_floats = lanewise ? a.width * lanes : padded ? patch_rows(band_rows) * patch_columns() * lanes : 0;
         const int64_t whole = max(row_floats * a.out_height, patch_floats);
-        band_images = bands > 1 || a.out_depth > 1 ? 1 : max(1, min(a.chunk, BAND_FLOATS / whole));
+        band_images = lanewise || bands > 1 || a.out_depth > 1 ? 1 : max(1, min(a.chunk, BAND_FLOATS / whole));
         choose_tasks();
     }
 
@@ -169,6 +162,7 @@ struct Task {
         first_out = task % c.out_tasks * c.outs, group = task / c.out_tasks;
         last_out = min(first_out + c.outs, a.out_blocks);
         sums = thread_scratch(), part = sums + c.outs * c.ins * c.tile, patches = part + c.outs * c.ins * c.tile;
+        if (c.lanewise) memset(patches, 0, c.patch_floats * sizeof(float));
     }
 
     int64_t size() const { return (last_out - first_out) * (last_in - first_in) * cut.tile; }
@@ -199,6 +193,15 @@ struct Task {
         const int64_t plane = a.height * a.width * cut.lanes, out_plane = a.out_height * a.out_width * LANES;
         const int64_t under = band.depth * a.depth_stride + a.tap_depth + tap * a.tap_depth_step;
         if (under < 0 || under >= a.depth) return;
+        if (cut.lanewise) {
+            const int64_t block = band.image * a.groups + group;
+            const float *x = a.x + (block * a.depth + under) * plane;
+            const float *grad = a.grad + (block * a.out_depth + band.depth) * out_plane + band.row * a.out_width * LANES;
+            add_lane_products({x, grad, patches, band.row, band.rows, a.height, a.width, a.out_height, a.out_width,
+                               a.row_stride, a.column_stride, a.tap_row, a.tap_row_step, a.tap_rows, a.tap_column,
+                               a.tap_column_step, a.tap_columns}, tiles + tap * cut.plane_tile);
+            return;
+        }
         const int64_t top = band.row * a.row_stride + a.tap_row, left = a.tap_column;
         const int64_t x_image = a.groups * a.in_blocks * a.depth * plane;
         Pixels pixels{band.images, band.rows, a.out_width, x_image, cut.row_stride * a.width * cut.lanes,
@@ -248,8 +251,8 @@ struct Task {
                 const float *from = x + r * tap_row + s * pixels.step;
                 for (int64_t j = 0; j < cut.run; j += each) {
                     const int64_t count = min(each, cut.run - j);
-                    find_products(cut.lanewise, count, std::make_integer_sequence<int, MOST>())(
-                        pixels, from + j * (cut.lanewise ? pixels.step : 1), grad, tile + j * LANES);
+                    find_products(count, std::make_integer_sequence<int, MOST>())(pixels, from + j, grad,
+                                                                                  tile + j * LANES);
                 }
                 tile += cut.run * LANES;
             }

@@ -11,7 +11,7 @@ from minigraph.device.cpu.native.call import native_op
 from minigraph.ops.registry import get_op
 from tests.ops.harness import infer, parsed
 
-from .harness import check, run
+from .harness import check, run, threads
 
 CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "3x3": ((2, 32, 9, 11), {"kernel": (3, 3), "num_filter": 32, "pad": (1, 1)}),
@@ -47,6 +47,14 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
                                                     "dilate": (1, 2)}),
     "groups of one, pad past kernel": ((9, 16, 3, 2), {"kernel": (2, 2), "num_filter": 16, "num_group": 16,
                                                        "pad": (3, 4)}),
+    "groups of one, wide": ((3, 24, 7, 23), {"kernel": (3, 3), "num_filter": 24, "num_group": 24, "pad": (1, 1)}),
+    "groups of one, wide, stride 2": ((3, 24, 9, 31), {"kernel": (3, 3), "num_filter": 24, "num_group": 24,
+                                                      "pad": (0, 1), "stride": (1, 2)}),
+    "groups of one, 7x4": ((2, 20, 12, 15), {"kernel": (7, 4), "num_filter": 20, "num_group": 20, "pad": (3, 2)}),
+    "groups of one, 1x1, strided": ((5, 20, 9, 8), {"kernel": (1, 1), "num_filter": 20, "num_group": 20,
+                                                   "stride": (2, 3)}),
+    "groups of one, many images": ((70, 16, 7, 7), {"kernel": (3, 3), "num_filter": 16, "num_group": 16,
+                                                   "pad": (1, 1)}),
     "1-D": ((2, 32, 19), {"kernel": (5,), "num_filter": 32, "stride": (2,), "pad": (2,)}),
     "1-D first": ((2, 4, 19), {"kernel": (3,), "num_filter": 32}),
     "1-D padded": ((3, 48, 33), {"kernel": (3,), "num_filter": 20, "pad": (1,)}),
@@ -120,6 +128,25 @@ def arrays(shape: tuple[int, ...], params: dict[str, Any], name: str) -> list[np
 def test_kernels_agree_with_the_definition(name: str, case: str) -> None:
     shape, params = CASES[case]
     check(name, params, arrays(shape, params, name), rtol=1e-5 if name.endswith("weight") else 3e-6, rtols=WINOGRAD)
+
+
+@pytest.mark.parametrize("case", ["groups of one, wide", "groups of one, wide, stride 2", "groups of one, many images",
+                                  "3-D groups of one"])
+def test_threads_and_slices_change_no_bit_of_the_gradients_of_filters_of_one_channel(case: str) -> None:
+    shape, params = CASES[case]
+    name = "_convolution_backward_weight"
+    grad, data, filters = (a.astype(np.float32) for a in arrays(shape, params, name))
+    (whole,) = run(name, params, [grad, data, filters])
+    with threads(2):
+        (apart,) = run(name, params, [grad, data, filters])
+    types = [TensorType(a.shape, a.dtype) for a in (grad, data, filters)], [TensorType(filters.shape, filters.dtype)]
+    native = native_op(name)
+    assert native is not None
+    chunk = native.algorithms(parsed(get_op(name), params), *types)[0].chunk_rows
+    (running,) = run(name, params, [grad[:chunk], data[:chunk], filters])
+    for n in range(chunk, shape[0], chunk):
+        (running,) = run(f"{name}_resume", params, [grad[n:n + chunk], data[n:n + chunk], filters, running])
+    assert whole.tobytes() == apart.tobytes() == running.tobytes()
 
 
 @pytest.mark.parametrize("case", ["3x3", "3x3 stride 2", "1x1 stride 2", "tails", "groups of one", "many input blocks",

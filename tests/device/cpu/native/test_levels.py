@@ -29,6 +29,8 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [
         MAPS, FILTERS, (48,)]),
     ("_convolution_backward_data", CONVOLUTION, [SUMS, FILTERS, MAPS]),
     ("_convolution_backward_weight", CONVOLUTION, [SUMS, MAPS, FILTERS]),
+    *(("_convolution_backward_weight", {**CONVOLUTION, "num_filter": 32, "num_group": 32, "kernel": kernel}, [
+        (3, 32, *out), MAPS, (32, 1, *kernel)]) for kernel, out in (((3, 3), (9, 7)), ((5, 2), (7, 8)))),
     ("broadcast_mul", {}, [(3, 37), (3, 1)]), ("_to_blocked", {}, [IMAGE]), ("transpose", {}, [(33, 21)]),
     ("LRN", {"nsize": 5, "alpha": 0.5}, [IMAGE]), ("_lrn_backward", {"nsize": 5, "alpha": 0.5}, [IMAGE, IMAGE, IMAGE]),
     ("_prelu", {}, [IMAGE, VECTOR]), ("_prelu_backward_gamma", {}, [IMAGE, IMAGE, VECTOR]),
