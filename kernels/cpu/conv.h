@@ -95,9 +95,10 @@ constexpr int WIDEST_IN_TWO_ROWS = 0;
 // The function for tiles of so many rows, columns and output blocks, within the limits above, and that x_pixel.
 RunTile find_tile(int64_t rows, int64_t columns, int64_t blocks, int64_t x_pixel);
 
-// Some rows of a plane of a block's output gradients, and the plane of its input under a plane of taps.
+// Some rows of a plane of a block's output gradients of some images, and the planes of its input under a plane of taps.
 struct LaneProducts {
-    const float *x, *grad;                // the plane, and the first of these rows
+    const float *x, *grad;                // of the first image: the plane, and the first of these rows
+    int64_t images, x_image, grad_image;
     const float *zeros;                   // as many as a row of x has
     int64_t row, rows;                    // of the gradient
     int64_t height, width, out_height, out_width;

@@ -1,10 +1,9 @@
-// Products for the weight gradient of a convolution of each channel with a filter of its own: those of a few rows of a
-// plane of gradients, lane by lane, with what lies under each tap of a plane of taps. For conv_weight.cpp.
+// Products for the weight gradient of a convolution of each channel with a filter of its own: those of some rows of
+// gradients of a block of channels, lane by lane, with what lies under each tap of a plane of taps. For conv_weight.cpp.
 //
-// The sums of up to 3x3 taps are in registers while rows are walked once, so that input and gradient
-// are read once; at strides of 1 and 2 neighbouring outputs share what they load. A sum is one chain over the pixels in
-// order, whatever taps are beside it. Nothing is copied: of padding, a row is read as zeros, and columns are
-// left out.
+// The sums of up to 3x3 taps are in registers while rows are walked once, so that input and gradient are read once; at
+// strides of 1 and 2 neighbouring outputs share what they load. A sum is one chain over the pixels in order, whatever
+// taps are beside it. Nothing is copied: of padding, a row is read as zeros, and columns are left out.
 #include "conv.h"
 #include "conv_axis.h"
 
@@ -24,56 +23,58 @@ struct Tile {
 INLINE Native load(const float *from) { return *reinterpret_cast<const Unaligned *>(from); }
 
 // STRIDE is the columns' where that is known and taps lie side by side, else 0: then neighbours share what they load.
-template <int ROWS, int COLUMNS, int STRIDE = 0> void add_tile(const Tile &given) {
-    const Tile t = given;  // which no store can change
+template <int ROWS, int COLUMNS, int STRIDE = 0> void add_tile(const Tile &t) {
     const int64_t x_row = t.plane.width * LANES, sums_row = t.plane.tap_columns * LANES;
-    const int64_t stride = t.columns.stride * LANES, step = t.columns.step * LANES, outputs = t.plane.out_width;
+    const int64_t stride = STRIDE ? STRIDE : t.columns.stride, step = STRIDE ? 1 : t.columns.step;
+    const int64_t outputs = t.plane.out_width;
     Native sum[ROWS][COLUMNS];
 #pragma GCC unroll 3
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 3
         for (int s = 0; s < COLUMNS; s++) sum[r][s] = load(t.sums + r * sums_row + s * LANES);
-    const float *grad = t.grad;
-    for (int64_t row = t.plane.row; row < t.plane.row + t.plane.rows; row++, grad += outputs * LANES) {
-        const float *x[ROWS];
-#pragma GCC unroll 3
-        for (int r = 0; r < ROWS; r++) {
-            const int64_t at = t.rows.at + row * t.rows.stride + r * t.rows.step;
-            x[r] = (at >= 0 && at < t.rows.length ? t.x + at * x_row : t.plane.zeros) + t.columns.at * LANES;
-        }
-        const auto add_edge = [&](int64_t first, int64_t last) __attribute__((always_inline)) {
-            for (int64_t c = first; c < last; c++) {
-                const Native g = load(grad + c * LANES);
-#pragma GCC unroll 3
-                for (int s = 0; s < COLUMNS; s++) {
-                    const int64_t at = t.columns.at + c * t.columns.stride + s * t.columns.step;
-                    if (at < 0 || at >= t.columns.length) continue;
-#pragma GCC unroll 3
-                    for (int r = 0; r < ROWS; r++) sum[r][s] += g * load(x[r] + c * stride + s * step);
-                }
-            }
-        };
-        add_edge(0, t.columns.first);
-        int64_t c = t.columns.first;
-        for (; STRIDE && c + NEIGHBOURS <= t.columns.last; c += NEIGHBOURS) {
+    for (int64_t image = 0; image < t.plane.images; image++) {
+        const float *grad = t.grad + image * t.plane.grad_image, *plane = t.x + image * t.plane.x_image;
+        for (int64_t row = t.plane.row; row < t.plane.row + t.plane.rows; row++, grad += outputs * LANES) {
+            const float *x[ROWS];
 #pragma GCC unroll 3
             for (int r = 0; r < ROWS; r++) {
-                const float *at = x[r] + c * STRIDE * LANES;
-#pragma GCC unroll 4
-                for (int n = 0; n < NEIGHBOURS; n++)
-#pragma GCC unroll 3
-                    for (int s = 0; s < COLUMNS; s++)
-                        sum[r][s] += load(grad + (c + n) * LANES) * load(at + (n * STRIDE + s) * LANES);
+                const int64_t at = t.rows.at + row * t.rows.stride + r * t.rows.step;
+                x[r] = (at >= 0 && at < t.rows.length ? plane + at * x_row : t.plane.zeros) + t.columns.at * LANES;
             }
-        }
-        for (; c < t.columns.last; c++) {
-            const Native g = load(grad + c * LANES);
+            const auto add_edge = [&](int64_t first, int64_t last) __attribute__((always_inline)) {
+                for (int64_t c = first; c < last; c++) {
+                    const Native g = load(grad + c * LANES);
 #pragma GCC unroll 3
-            for (int r = 0; r < ROWS; r++)
+                    for (int s = 0; s < COLUMNS; s++) {
+                        const int64_t at = t.columns.at + c * stride + s * step;
+                        if (at < 0 || at >= t.columns.length) continue;
 #pragma GCC unroll 3
-                for (int s = 0; s < COLUMNS; s++) sum[r][s] += g * load(x[r] + c * stride + s * step);
+                        for (int r = 0; r < ROWS; r++) sum[r][s] += g * load(x[r] + (c * stride + s * step) * LANES);
+                    }
+                }
+            };
+            add_edge(0, t.columns.first);
+            int64_t c = t.columns.first;
+            for (; STRIDE && c + NEIGHBOURS <= t.columns.last; c += NEIGHBOURS) {
+#pragma GCC unroll 3
+                for (int r = 0; r < ROWS; r++) {
+                    const float *at = x[r] + c * STRIDE * LANES;
+#pragma GCC unroll 4
+                    for (int n = 0; n < NEIGHBOURS; n++)
+#pragma GCC unroll 3
+                        for (int s = 0; s < COLUMNS; s++)
+                            sum[r][s] += load(grad + (c + n) * LANES) * load(at + (n * STRIDE + s) * LANES);
+                }
+            }
+            for (; c < t.columns.last; c++) {
+                const Native g = load(grad + c * LANES);
+#pragma GCC unroll 3
+                for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 3
+                    for (int s = 0; s < COLUMNS; s++) sum[r][s] += g * load(x[r] + (c * stride + s * step) * LANES);
+            }
+            add_edge(t.columns.last, outputs);
         }
-        add_edge(t.columns.last, outputs);
     }
 #pragma GCC unroll 3
     for (int r = 0; r < ROWS; r++)

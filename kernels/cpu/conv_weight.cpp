@@ -114,11 +114,12 @@ struct Cut {
         padded |= sampled;
         row_stride = sampled ? 1 : a.row_stride, column_stride = sampled ? 1 : a.column_stride;
         const int64_t row_floats = a.out_width * (row_stride * column_stride * lanes + LANES);
-        const int64_t bands = ceil_div(a.out_height, max(1, (lanewise ? LANES_FLOATS : BAND_FLOATS) / row_floats));
+        const int64_t band_floats = lanewise ? LANES_FLOATS : BAND_FLOATS;
+        const int64_t bands = ceil_div(a.out_height, max(1, band_floats / row_floats));
         band_rows = ceil_div(a.out_height, bands);
         patch_floats = lanewise ? a.width * lanes : padded ? patch_rows(band_rows) * patch_columns() * lanes : 0;
         const int64_t whole = max(row_floats * a.out_height, patch_floats);
-        band_images = lanewise || bands > 1 || a.out_depth > 1 ? 1 : max(1, min(a.chunk, BAND_FLOATS / whole));
+        band_images = bands > 1 || a.out_depth > 1 ? 1 : max(1, min(a.chunk, band_floats / whole));
         choose_tasks();
     }
 
@@ -197,7 +198,8 @@ struct Task {
             const int64_t block = band.image * a.groups + group;
             const float *x = a.x + (block * a.depth + under) * plane;
             const float *grad = a.grad + (block * a.out_depth + band.depth) * out_plane + band.row * a.out_width * LANES;
-            add_lane_products({x, grad, patches, band.row, band.rows, a.height, a.width, a.out_height, a.out_width,
+            add_lane_products({x, grad, band.images, a.groups * a.depth * plane, a.groups * a.out_depth * out_plane,
+                               patches, band.row, band.rows, a.height, a.width, a.out_height, a.out_width,
                                a.row_stride, a.column_stride, a.tap_row, a.tap_row_step, a.tap_rows, a.tap_column,
                                a.tap_column_step, a.tap_columns}, tiles + tap * cut.plane_tile);
             return;
