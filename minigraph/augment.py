@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import augment_pixels as pixels
-from .base import MXNetError
+from .base import MXNetError, is_number_or_none
 
 NEAREST, BILINEAR = 0, 1
 """Values of `inter_method`."""
@@ -21,7 +21,7 @@ def _check_numbers(settings: Any) -> None:
     """MXNetError for a field of a dataclass that holds no number; None stands for one that was not given."""
     for field in fields(settings):
         value = getattr(settings, field.name)
-        if value is not None and (not hasattr(value, "__float__") or value != value):
+        if not is_number_or_none(value):
             raise MXNetError(f"{field.name}={value!r} must be a number")
 
 

@@ -196,3 +196,8 @@ REAL_KINDS = "biuf"
 TYPE_FLAGS = ("float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool", "int16",
               "uint16", "uint32", "uint64")
 """MXNet's type numbers, by position."""
+
+
+def is_number_or_none(value: object) -> bool:
+    """Whether a setting that may be left out is so, or converts to a float and is not NaN."""
+    return value is None or hasattr(value, "__float__") and value == value

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import ndarray
-from .base import Builder, Entry, MXNetError, TensorType
+from .base import Builder, Entry, MXNetError, TensorType, is_number_or_none
 from .formats import optimizer_states
 from .formats.optimizer_states import Key, OptimizerStates
 from .lr_scheduler import LRScheduler
@@ -86,7 +86,7 @@ class Optimizer:
             raise TypeError("param_idx2name should be a dict of param indexes to names.")
         for name, number in (("rescale_grad", rescale_grad), ("wd", wd), ("clip_gradient", clip_gradient),
                              ("learning_rate", learning_rate)):
-            if number is not None and (not hasattr(number, "__float__") or number != number):
+            if not is_number_or_none(number):
                 raise ValueError(f"{type(self).__name__}: {name} is {number!r}; it must be a number")
         if clip_global_norm is not None and not clip_global_norm > 0:
             raise ValueError(f"clip_global_norm must be above 0, got {clip_global_norm}; for no clipping "
@@ -185,7 +185,7 @@ class Optimizer:
                              f"parameters in float32 and Cast them in the symbol")
         op, constants = self.update_rule()
         for name, number in constants.items():
-            if number is not None and (not hasattr(number, "__float__") or number != number):
+            if not is_number_or_none(number):
                 raise MXNetError(f"{type(self).__name__}: {name} is {number!r}; it must be a number")
         inputs = [weight, gradient, *states, control, *([] if scale is None else [scale])]
         b.node(op, inputs, index=index, has_scale=scale is not None, **constants)
