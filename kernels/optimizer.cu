@@ -3,7 +3,8 @@
 //
 // Memory: updates read n floats of weight, grad and each state and write weight and states over themselves.
 // Rates, decay, rescaling and clipping are read from the control buffer (ops/control.py), so that no launch
-// changes with a schedule; `scale` is one more factor of the gradient, or null. No workspace.
+// changes with a schedule; `scale` is one more factor of the gradient, or null, and `unscale` undoes the loss
+// scale, or by 0 leaves the update out. No workspace.
 //
 // sum_squares sums parts of `part_length` elements into the workspace, a float a part, then adds the parts
 // in one block; the cuts depend on the size only. global_norm_scale keeps a double in the workspace.
@@ -54,20 +55,24 @@ __device__ __forceinline__ void update_each(float *weight, const float *grad, fl
 
 // weight <- (1 - lr wd) weight - lr clip(rescale grad)
 extern "C" __global__ void sgd_update_forward_float32(float *weight, const float *grad, const float *control,
-                                                      const float *scale, long long n, long long index) {
-  Settings s(control, scale, index);
+                                                      const float *scale, const float *unscale, long long n,
+                                                      long long index) {
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
   float keep = 1.f - s.rate * s.decay;
   map_each(weight, grad, weight, n,
-           [=](float w, float g) { return w * keep - s.clipped(g * s.rescale) * s.rate; });
+           [=](float w, float g) { return w * keep - s.clipped(s.rescaled(g)) * s.rate; });
 }
 
 // mom <- momentum mom - lr (clip(rescale grad) + wd weight); weight <- weight + mom
 extern "C" __global__ void sgd_mom_update_forward_float32(float *weight, const float *grad, float *mom,
                                                           const float *control, const float *scale,
-                                                          long long n, long long index, float momentum) {
-  Settings s(control, scale, index);
+                                                          const float *unscale, long long n, long long index,
+                                                          float momentum) {
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
   update_each(weight, grad, mom, n, [=](float &w, float g, float &m) {
-    m = m * momentum - (s.clipped(g * s.rescale) + w * s.decay) * s.rate;
+    m = m * momentum - (s.clipped(s.rescaled(g)) + w * s.decay) * s.rate;
     w += m;
   });
 }
@@ -75,11 +80,13 @@ extern "C" __global__ void sgd_mom_update_forward_float32(float *weight, const f
 // Nesterov: u = lr (clip(rescale grad) + wd weight), mom <- momentum mom - u, weight <- weight + momentum mom
 // - u
 extern "C" __global__ void nag_update_forward_float32(float *weight, const float *grad, float *mom,
-                                                      const float *control, const float *scale, long long n,
-                                                      long long index, float momentum) {
-  Settings s(control, scale, index);
+                                                      const float *control, const float *scale,
+                                                      const float *unscale, long long n, long long index,
+                                                      float momentum) {
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
   update_each(weight, grad, mom, n, [=](float &w, float g, float &m) {
-    float step = (s.clipped(g * s.rescale) + w * s.decay) * s.rate;
+    float step = (s.clipped(s.rescaled(g)) + w * s.decay) * s.rate;
     m = m * momentum - step;
     w += m * momentum - step;
   });
@@ -90,25 +97,31 @@ extern "C" __global__ void nag_update_forward_float32(float *weight, const float
 // once.
 extern "C" __global__ void adam_update_forward_float32(float *weight, const float *grad, float *mean,
                                                        float *var, const float *control, const float *scale,
-                                                       long long n, long long index, float beta1, float rest1,
-                                                       float beta2, float rest2, float epsilon) {
-  Settings s(control, scale, index);
+                                                       const float *unscale, long long n, long long index,
+                                                       float beta1, float rest1, float beta2, float rest2,
+                                                       float epsilon) {
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
   update_each(weight, grad, mean, var, n, [=](float &w, float g, float &m, float &v) {
-    g = s.clipped(g * s.rescale + w * s.decay);
+    g = s.clipped(s.rescaled(g) + w * s.decay);
     m = m * beta1 + g * rest1;
     v = v * beta2 + g * g * rest2;
     w -= m / (sqrtf(v) + epsilon) * s.rate;
   });
 }
 
-// sums[part] = the squares of a part's elements, added
-extern "C" __global__ void sum_squares_forward_parts(const float *grad, float *sums, long long n,
-                                                     long long part_length) {
+// sums[part] = the squares of a part's elements, added; with `control` (or null) less the loss scale
+extern "C" __global__ void sum_squares_forward_parts(const float *grad, const float *control, float *sums,
+                                                     long long n, long long part_length) {
   __shared__ float scratch[32];
+  float unscale = control ? 1.f / control[kLossScale] : 1.f;
   for (long long part = blockIdx.x; part * part_length < n; part += gridDim.x) {
     long long last = min((part + 1) * part_length, n);
     float sum = 0.f;
-    for (long long i = part * part_length + threadIdx.x; i < last; i += blockDim.x) sum += grad[i] * grad[i];
+    for (long long i = part * part_length + threadIdx.x; i < last; i += blockDim.x) {
+      float g = grad[i] * unscale;
+      sum += g * g;
+    }
     sum = block_sum(sum, scratch);
     if (threadIdx.x == 0) sums[part] = sum;
   }

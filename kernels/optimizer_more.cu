@@ -3,8 +3,8 @@
 //
 // Memory: n floats of weight, grad and each state are read, and weight and states written over themselves.
 // Rates, decay, rescaling and clipping are read from the control buffer; `scale` is one more factor of the
-// gradient, or null. Nadam's three factors, which its number of the update decides, lie in workspace; nothing
-// else needs any.
+// gradient, or null, and `unscale` undoes the loss scale, or by 0 leaves the update out. Nadam's three
+// factors, which its number of the update decides, lie in workspace; nothing else needs any.
 //
 // Bytes: 12 n, and 8 n a state. FLOPs: 4 n to 20 n.
 #include "common.h"
@@ -17,13 +17,15 @@ __device__ __forceinline__ float decay_towards(float old, float target, float sh
   return old * share + target * rest;
 }
 
-#define UPDATE_PARAMETERS const float *control, const float *scale, long long n, long long index
+#define UPDATE_PARAMETERS \
+  const float *control, const float *scale, const float *unscale, long long n, long long index
 
 extern "C" __global__ void adagrad_update_forward_float32(float *weight, const float *grad, float *history,
                                                           UPDATE_PARAMETERS, float epsilon) {
-  Settings s(control, scale, index);
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
   GRID_STRIDE (i, n) {
-    float w = weight[i], g = s.clipped(grad[i] * s.rescale), h = history[i] + g * g;
+    float w = weight[i], g = s.clipped(s.rescaled(grad[i])), h = history[i] + g * g;
     history[i] = h;
     weight[i] = w - (g / sqrtf(h + epsilon) + w * s.decay) * s.rate;
   }
@@ -37,9 +39,10 @@ __device__ __forceinline__ float bounded(float x, float bound) {
 extern "C" __global__ void rmsprop_update_forward_float32(float *weight, const float *grad, float *squares,
                                                           UPDATE_PARAMETERS, float gamma1, float rest1,
                                                           float epsilon, float clip_weights) {
-  Settings s(control, scale, index);
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
   GRID_STRIDE (i, n) {
-    float w = weight[i], g = s.clipped(grad[i] * s.rescale + w * s.decay);
+    float w = weight[i], g = s.clipped(s.rescaled(grad[i]) + w * s.decay);
     float v = decay_towards(squares[i], g * g, gamma1, rest1);
     squares[i] = v;
     weight[i] = bounded(w - g / sqrtf(v + epsilon) * s.rate, clip_weights);
@@ -51,9 +54,10 @@ extern "C" __global__ void rmsprop_centered_update_forward_float32(float *weight
                                                                    UPDATE_PARAMETERS, float gamma1,
                                                                    float rest1, float gamma2, float epsilon,
                                                                    float clip_weights) {
-  Settings s(control, scale, index);
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
   GRID_STRIDE (i, n) {
-    float w = weight[i], g = s.clipped(grad[i] * s.rescale + w * s.decay);
+    float w = weight[i], g = s.clipped(s.rescaled(grad[i]) + w * s.decay);
     float v = decay_towards(squares[i], g * g, gamma1, rest1), m = decay_towards(mean[i], g, gamma1, rest1);
     float d = delta[i] * gamma2 - g / sqrtf(v - m * m + epsilon) * s.rate;
     squares[i] = v, mean[i] = m, delta[i] = d;
@@ -64,9 +68,10 @@ extern "C" __global__ void rmsprop_centered_update_forward_float32(float *weight
 extern "C" __global__ void adadelta_update_forward_float32(float *weight, const float *grad, float *acc_g,
                                                            float *acc_delta, UPDATE_PARAMETERS, float rho,
                                                            float rest, float epsilon) {
-  Settings s(control, scale, index);
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
   GRID_STRIDE (i, n) {
-    float w = weight[i], g = s.clipped(grad[i] * s.rescale);
+    float w = weight[i], g = s.clipped(s.rescaled(grad[i]));
     float v = decay_towards(acc_g[i], g * g, rho, rest), old = acc_delta[i];
     float step = g / sqrtf(v + epsilon) * sqrtf(old + epsilon);
     acc_g[i] = v;
@@ -78,9 +83,10 @@ extern "C" __global__ void adadelta_update_forward_float32(float *weight, const 
 extern "C" __global__ void ftrl_update_forward_float32(float *weight, const float *grad, float *z,
                                                        float *squares, UPDATE_PARAMETERS, float lamda1,
                                                        float beta) {
-  Settings s(control, scale, index);
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
   GRID_STRIDE (i, n) {
-    float w = weight[i], g = s.clipped(grad[i] * s.rescale), before = squares[i], v = before + g * g;
+    float w = weight[i], g = s.clipped(s.rescaled(grad[i])), before = squares[i], v = before + g * g;
     float root = sqrtf(v), total = z[i] + (g - (root - sqrtf(before)) * w / s.rate);
     float size = max_nan(fabsf(total) - lamda1, 0.f) / ((root + beta) / s.rate + s.decay);
     z[i] = total, squares[i] = v;
@@ -91,9 +97,10 @@ extern "C" __global__ void ftrl_update_forward_float32(float *weight, const floa
 extern "C" __global__ void adamax_update_forward_float32(float *weight, const float *grad, float *mean,
                                                          float *bound, UPDATE_PARAMETERS, float beta1,
                                                          float rest1, float beta2) {
-  Settings s(control, scale, index);
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
   GRID_STRIDE (i, n) {
-    float w = weight[i], g = s.clipped(grad[i] * s.rescale + w * s.decay);
+    float w = weight[i], g = s.clipped(s.rescaled(grad[i]) + w * s.decay);
     float m = decay_towards(mean[i], g, beta1, rest1), b = max_nan(bound[i] * beta2, fabsf(g));
     mean[i] = m, bound[i] = b;
     // Where every gradient was 0 the bound is the least normal number, so that the weight stays.
@@ -117,10 +124,11 @@ extern "C" __global__ void nadam_update_forward_float32(float *weight, const flo
                                                         float *var, UPDATE_PARAMETERS, const float *factors,
                                                         float beta1, float rest1, float beta2, float rest2,
                                                         float epsilon) {
-  Settings s(control, scale, index);
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
   float of_gradient = factors[0], of_mean = factors[1], of_squares = factors[2];
   GRID_STRIDE (i, n) {
-    float w = weight[i], g = s.clipped(grad[i] * s.rescale + w * s.decay);
+    float w = weight[i], g = s.clipped(s.rescaled(grad[i]) + w * s.decay);
     float m = decay_towards(mean[i], g, beta1, rest1), v = decay_towards(var[i], g * g, beta2, rest2);
     mean[i] = m, var[i] = v;
     weight[i] = w - (g * of_gradient + m * of_mean) / (sqrtf(v * of_squares) + epsilon) * s.rate;
@@ -129,19 +137,21 @@ extern "C" __global__ void nadam_update_forward_float32(float *weight, const flo
 
 extern "C" __global__ void signsgd_update_forward_float32(float *weight, const float *grad,
                                                           UPDATE_PARAMETERS) {
-  Settings s(control, scale, index);
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
   float keep = 1.f - s.rate * s.decay;
   map_each(weight, grad, weight, n,
-           [=](float w, float g) { return w * keep - sign(g * s.rescale) * s.rate; });
+           [=](float w, float g) { return w * keep - sign(s.rescaled(g)) * s.rate; });
 }
 
 extern "C" __global__ void signum_update_forward_float32(float *weight, const float *grad, float *mom,
                                                          UPDATE_PARAMETERS, float momentum, float rest,
                                                          float wd_lh) {
-  Settings s(control, scale, index);
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
   float keep = 1.f - s.rate * wd_lh;
   GRID_STRIDE (i, n) {
-    float w = weight[i], g = s.clipped(grad[i] * s.rescale) + w * s.decay;
+    float w = weight[i], g = s.clipped(s.rescaled(grad[i])) + w * s.decay;
     float m = decay_towards(mom[i], -g, momentum, rest);
     mom[i] = m;
     weight[i] = w * keep + sign(m) * s.rate;

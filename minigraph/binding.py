@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,8 @@ class Group:
         self._version = 0
         self.turn: tuple[object, str] | None = None
         self.broken: str | None = None
+        self.unsettled: Callable[[], None] | None = None
+        """What the last update still has to be asked, before another one runs."""
         self.running = threading.Lock()
         self._step = 0
         self._generator: object = None
@@ -87,6 +89,12 @@ class Group:
         self.transient_bytes = transient_bytes
         for name, value in waiting.items():
             self.write(name, value)
+
+    def settle(self) -> None:
+        """Let whoever made the last update take note of its outcome."""
+        unsettled, self.unsettled = self.unsettled, None
+        if unsettled is not None:
+            unsettled()
 
     def read(self, name: str) -> np.ndarray:
         """The present value of a persistent tensor, perhaps a live view."""

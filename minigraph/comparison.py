@@ -13,7 +13,7 @@ from .base import MXNetError, OutOfMemoryError
 from .binding import Group, unread_inputs
 from .graph import Graph
 from .inspection import Rehearsal
-from .ops.control import set_key
+from .ops.control import LOSS_SCALE, set_key
 from .passes.compilation import CONTROL, UNBOUNDED, Request, head_gradient_name
 from .passes.pipeline import compile_program
 from .plan.plan import Plan
@@ -114,10 +114,12 @@ def _inputs(trial: Trial, plan: Plan, request: Request) -> dict[str, np.ndarray]
 def _control(group: Group, plan: Plan, request: Request, shape: tuple[int, ...]) -> np.ndarray:
     """The scalars of the next step; the optimizer counts it on a copy of itself."""
     words = np.zeros(shape, np.float32)
+    updater: Any = request.updater
     if plan.program == "step":
-        updater: Any = copy.deepcopy(request.updater)
-        rates = updater.control(plan.parameters)
+        rates = copy.deepcopy(updater).control(plan.parameters)
         words[:rates.size] = rates
+    elif request.scales_loss:
+        words[LOSS_SCALE] = updater.loss_scale
     set_key(words, random.current_seed(), group.random_step)
     return words
 

@@ -20,9 +20,10 @@ from .comparison import Comparison, Trial, check_modes
 from .context import Context, current_context
 from .inspection import NonFinite, find_nonfinite, gradient_sights, tell
 from .ndarray import HostStorage, NDArray
-from .ops.control import set_key
+from .ops.control import scale_words, set_key
 from .passes.compilation import (
     CONTROL,
+    UNSCALE,
     MemoryChoice,
     Updater,
     head_gradient_name,
@@ -31,6 +32,14 @@ from .passes.compilation import (
 from .plan.plan import Plan
 from .profiling import Trace, profile, recorder
 from .programs import MonitorCallback, Options, Programs
+
+Control = Callable[[], np.ndarray]
+"""Gives the scalars of the run that is about to begin."""
+
+
+def _no_words() -> np.ndarray:
+    """The scalars of a program that reads none but the random key."""
+    return np.empty(0, np.float32)
 
 
 class Executor(Programs):
@@ -117,7 +126,7 @@ class Executor(Programs):
         if is_train:
             self.program("train" if self._updater is None else "update")  # room for both, so that no outputs move later
             self._key = self.group.next_key()
-        self._run(name, "forward" if is_train else "eval", np.empty(0, np.float32))
+        self._run(name, "forward" if is_train else "eval", self._scale_words if is_train else _no_words)
         self._tell_monitor(name)
         return self.outputs
 
@@ -142,18 +151,21 @@ class Executor(Programs):
                              f"it in MakeLoss or BlockGrad, or use forward, backward(out_grads) and update")
         self._feed(feeds)
         self._key = self.group.next_key()
-        self._run("step", "step", control(self._parameters["step"]))
+        self._run("step", "step", self._scalars("step", control))
+        self._await_check("step")
         return self.outputs
 
     def update(self, control: Callable[[Sequence[str]], np.ndarray]) -> None:
         """Apply the optimizer to the visible gradients; outputs of the training run before stay readable."""
         self.program("update")
-        self._run("update", "update", control(self._parameters["update"]))
+        self._run("update", "update", self._scalars("update", control))
+        self._await_check("update")
 
     def set_updater(self, updater: Updater | None) -> None:
-        """Choose the optimizer of `step` and `update`."""
+        """Choose the optimizer of `step` and `update`; whether it scales the loss decides about `train`, too."""
+        scaled = [each is not None and each.scales_loss for each in (self._updater, updater)]
         self._updater = updater
-        for name in ("step", "update"):
+        for name in ("step", "update", *(("train",) if scaled[0] != scaled[1] else ())):
             self._programs.pop(name, None)
 
     def __reduce__(self) -> tuple:
@@ -264,7 +276,27 @@ class Executor(Programs):
                      {**self._given, **fed}, kept, frozenset(self._place[name] for name in self.inputs),
                      self.options.poison)
 
-    def _run(self, name: str, part: str, control: np.ndarray | None) -> None:
+    def _scalars(self, name: str, control: Callable[[Sequence[str]], np.ndarray]) -> Control:
+        """The scalars of a program with updates, once the outcome of the updates before is known."""
+        def words() -> np.ndarray:
+            self.group.settle()
+            return control(self._parameters[name])
+        return words
+
+    def _scale_words(self) -> np.ndarray:
+        """The scalars of training without updates: the loss scale, where there is one."""
+        updater = self._updater
+        return scale_words(updater.loss_scale) if updater is not None and updater.scales_loss else _no_words()
+
+    def _await_check(self, name: str) -> None:
+        """Let the optimizer know where a program says whether it changed anything, if it checks its gradients."""
+        group, updater = self.group, self._updater
+        if updater is None or all(tensor.name != UNSCALE for tensor in self._programs[name].plan.persistent):
+            return
+        updater.await_check(lambda: float(group.read(UNSCALE)[0]) == 0)
+        group.unsettled = updater.settle
+
+    def _run(self, name: str, part: str, control: Control | None) -> None:
         if not self.group.running.acquire(blocking=False):
             raise MXNetError(f"`{name}` cannot run: another thread runs a program over the same memory; bind an "
                              f"executor for each thread, or hold a lock from each call until its outputs are copied")
@@ -273,7 +305,7 @@ class Executor(Programs):
         finally:
             self.group.running.release()
 
-    def _run_alone(self, name: str, part: str, control: np.ndarray | None) -> None:
+    def _run_alone(self, name: str, part: str, control: Control | None) -> None:
         group = self.group
         if group.broken is not None:
             raise MXNetError(f"a run broke off before ({group.broken}), so states may be half updated; set the "
@@ -312,19 +344,23 @@ class Executor(Programs):
         self._given[name] = value
         recorder.runner(self.group, program).feed(name, value)
 
-    def _write_inputs(self, program: Any, control: np.ndarray) -> None:
+    def _write_inputs(self, program: Any, control: Control) -> None:
+        """Feed a run; the scalars last, for they may wait for the run before."""
         self._given = {}
-        for name, buffer in program.plan.inputs.items():
+        for name in program.plan.inputs:
             if name == CONTROL:
-                words = np.zeros(program.plan.buffers.shape[buffer], np.float32)
-                words[:control.size] = control
-                set_key(words, *self._key)
-                self._give(program, name, words)
-            elif name in self._feeds:
+                continue
+            if name in self._feeds:
                 self._give(program, name, self._feeds[name])
             elif name in map(self._place.get, self.inputs) and name not in self._optional[program.plan.program]:
                 raise MXNetError(f"input {name} was not given; pass {name}= to forward or step")
         self._feeds.clear()
+        given = control()
+        if CONTROL in program.plan.inputs:
+            words = np.zeros(program.plan.buffers.shape[program.plan.inputs[CONTROL]], np.float32)
+            words[:given.size] = given
+            set_key(words, *self._key)
+            self._give(program, CONTROL, words)
 
     def _write_head_gradients(self, program: Any, out_grads: Any) -> None:
         given = self._head_gradients(out_grads)

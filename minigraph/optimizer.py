@@ -13,11 +13,12 @@ import numpy as np
 from . import ndarray
 from .base import MXNetError
 from .formats.optimizer_states import Key, OptimizerStates
+from .loss_scaler import LossScaler
 from .ndarray import NDArray
 from .optimizer_base import Optimizer, as_tuple, create, register
 from .optimizer_more import AdaDelta, AdaGrad, Adamax, Ftrl, Nadam, RMSProp, Signum
 
-__all__ = ["NAG", "SGD", "AdaDelta", "AdaGrad", "Adam", "Adamax", "Ftrl", "Nadam", "Optimizer", "RMSProp",
+__all__ = ["NAG", "SGD", "AdaDelta", "AdaGrad", "Adam", "Adamax", "Ftrl", "LossScaler", "Nadam", "Optimizer", "RMSProp",
            "Signum", "Test", "Updater", "create", "fill_states", "get_updater", "register"]
 
 
@@ -102,6 +103,7 @@ class Updater:
     """Calls an optimizer on NDArrays and keeps the states: `updater(index, grad, weight)`."""
 
     def __init__(self, optimizer: Optimizer) -> None:
+        optimizer.check_graph_form()
         self.optimizer = optimizer
         self.states: dict[Key, Any] = {}
         self._loaded: dict[Key, tuple[np.ndarray, ...]] = {}

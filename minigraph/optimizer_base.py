@@ -6,7 +6,7 @@ fills the scalars of each step. On NDArrays `update` runs the same operator's Nu
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
@@ -16,10 +16,11 @@ from . import ndarray
 from .base import Builder, Entry, MXNetError, TensorType, is_number_or_none
 from .formats import optimizer_states
 from .formats.optimizer_states import Key, OptimizerStates
+from .loss_scaler import LossScaler
 from .lr_scheduler import LRScheduler
 from .ndarray import NDArray
 from .ops import get_op
-from .ops.control import CLIP, FIRST_RATE, GLOBAL_NORM, RESCALE, control_size
+from .ops.control import CLIP, FIRST_RATE, GLOBAL_NORM, LOSS_SCALE, RESCALE, control_size
 from .ops.op import Workspace
 
 _registry: dict[str, type[Optimizer]] = {}
@@ -70,8 +71,13 @@ class Optimizer:
 
     rescale_grad: factor on every gradient. clip_gradient: bound on each element of a rescaled gradient, off
     when None or negative. clip_global_norm: bound on the norm of all rescaled gradients together, graph form
-    only. wd: weight decay, for names ending in _weight or _gamma unless a multiplier says otherwise. sym: a
-    symbol whose variables' `__lr_mult__` and `__wd_mult__` are used. begin_num_update: updates that were made
+    only. loss_scale: a power of two by which gradients are multiplied on their way through the graph, and divided
+    before anything else is done with them; "dynamic" or a LossScaler for one that follows them; graph form only. Then
+    a step whose gradients are not all finite changes neither weights nor states, and counts for nothing, neither in
+    `num_update` nor in a correction of bias; what forward changes, such as moving statistics, it has changed. All
+    gradients wait for that check, which takes memory as clipping the global norm does, and before a step its scalars
+    wait for the end of the one before. wd: weight decay, for names ending in _weight or _gamma unless a multiplier says
+    otherwise. sym: a symbol whose variables' `__lr_mult__` and `__wd_mult__` are used. begin_num_update: updates made
     before. multi_precision: accepted, and nothing to do, since parameters are float32. A learning rate given
     together with a scheduler becomes the scheduler's base; with neither the rate is `DEFAULT_RATE`.
     """
@@ -81,7 +87,8 @@ class Optimizer:
     def __init__(self, rescale_grad: float = 1.0, param_idx2name: Mapping[Any, str] | None = None,
                  wd: float = 0.0, clip_gradient: float | None = None, learning_rate: float | None = None,
                  lr_scheduler: LRScheduler | None = None, sym: Any = None, begin_num_update: int = 0,
-                 multi_precision: bool = False, clip_global_norm: float | None = None) -> None:
+                 multi_precision: bool = False, clip_global_norm: float | None = None,
+                 loss_scale: float | str | LossScaler | None = None) -> None:
         if param_idx2name is not None and not isinstance(param_idx2name, Mapping):
             raise TypeError("param_idx2name should be a dict of param indexes to names.")
         for name, number in (("rescale_grad", rescale_grad), ("wd", wd), ("clip_gradient", clip_gradient),
@@ -95,12 +102,15 @@ class Optimizer:
         self.wd = wd
         self.clip_gradient = clip_gradient
         self.clip_global_norm = clip_global_norm
+        self.loss_scaler = None if loss_scale is None else LossScaler.of(loss_scale)
         self.multi_precision = multi_precision
         self.idx2name = dict(param_idx2name or {})
         self.lr_scheduler = lr_scheduler
         self.lr = self._initial_rate(learning_rate)
         self.begin_num_update = begin_num_update
-        self.num_update = begin_num_update
+        self._num_update = begin_num_update
+        self._issued: tuple[tuple[Key, ...], int] | None = None
+        self._is_skipped: Callable[[], bool] | None = None
         self._attrs: Mapping[str, Mapping[str, str]] = sym.attr_dict() if sym is not None else {}
         self._counts = _Counts(begin_num_update)
         self._multipliers: dict[tuple[Key, ...], tuple[np.ndarray, np.ndarray]] = {}
@@ -115,6 +125,17 @@ class Optimizer:
         return self.lr_scheduler.base_lr
 
     # -- rates -----------------------------------------------------------------------------------------------
+    @property
+    def num_update(self) -> int:
+        """Updates so far of the parameter that has had most."""
+        self.settle()
+        return self._num_update
+
+    @num_update.setter
+    def num_update(self, count: int) -> None:
+        self.settle()
+        self._num_update = count
+
     @property
     def learning_rate(self) -> float:
         """The present rate, before multipliers."""
@@ -169,8 +190,19 @@ class Optimizer:
         """Whether a norm over all gradients must be known before the first update."""
         return self.clip_global_norm is not None
 
+    @property
+    def scales_loss(self) -> bool:
+        """Whether gradients are times a loss scale on their way."""
+        return self.loss_scaler is not None
+
+    @property
+    def loss_scale(self) -> float:
+        """The present loss scale, 1 without any."""
+        self.settle()
+        return 1.0 if self.loss_scaler is None else self.loss_scaler.scale
+
     def update_rule(self) -> tuple[str, dict[str, Any]]:
-        """(operator, its constants); its inputs are weight, gradient, states, control and perhaps a scale."""
+        """(operator, its constants); its inputs are weight, gradient, states, control and perhaps two factors."""
         raise MXNetError(f"optimizer {type(self).__name__} has no graph form; define update_rule, or update")
 
     def state_names(self) -> tuple[str, ...]:
@@ -178,7 +210,7 @@ class Optimizer:
         return ()
 
     def add_update(self, b: Builder, index: int, weight: Entry, gradient: Entry, states: Sequence[Entry],
-                   control: Entry, scale: Entry | None) -> None:
+                   control: Entry, scale: Entry | None, unscale: Entry | None) -> None:
         """Add the node that updates parameter number `index` and its states in place."""
         if b.dtype(weight) != np.float32:
             raise MXNetError(f"parameters are updated in float32, and this one has dtype {b.dtype(weight)}; keep "
@@ -187,16 +219,20 @@ class Optimizer:
         for name, number in constants.items():
             if not is_number_or_none(number):
                 raise MXNetError(f"{type(self).__name__}: {name} is {number!r}; it must be a number")
-        inputs = [weight, gradient, *states, control, *([] if scale is None else [scale])]
-        b.node(op, inputs, index=index, has_scale=scale is not None, **constants)
+        factors = [factor for factor in (scale, unscale) if factor is not None]
+        b.node(op, [weight, gradient, *states, control, *factors], index=index, has_scale=scale is not None,
+               has_unscale=unscale is not None, **constants)
 
     def control(self, parameters: Sequence[Key]) -> np.ndarray:
         """Count one update of each of n parameters; the step's scalars, float32 (control_size(n),)."""
         keys = tuple(parameters)
+        self.settle()
+        self._issued = keys, self._num_update
         counts = self._counts.advance(keys)
-        self.num_update = max(self.num_update, int(counts.max(initial=0)))
+        self._num_update = max(self._num_update, int(counts.max(initial=0)))
         lr_mult, wd_mult = self._multiplier_vectors(keys)
         words = np.zeros(control_size(len(keys)), np.float32)
+        words[LOSS_SCALE] = self.loss_scale if self.scales_loss else 0.0
         words[RESCALE] = self.rescale_grad
         words[CLIP] = -1.0 if self.clip_gradient is None else self.clip_gradient
         words[GLOBAL_NORM] = self.clip_global_norm or 0.0
@@ -204,9 +240,37 @@ class Optimizer:
         words[FIRST_RATE + 1::2] = self.wd * wd_mult
         return words
 
+    def await_check(self, is_skipped: Callable[[], bool]) -> None:
+        """Have the step that `control` was last asked for checked when its outcome matters: by `is_skipped`."""
+        self._is_skipped = is_skipped
+
+    def settle(self) -> None:
+        """Take back the counts of the last step if it was left out, and let the loss scale follow; nothing to wait for
+        otherwise, and without a loss scale."""
+        if self._is_skipped is None or self.loss_scaler is None:
+            return
+        is_skipped, self._is_skipped = self._is_skipped, None
+        skipped = is_skipped()
+        if skipped and self._issued is not None:
+            keys, self._num_update = self._issued
+            self._counts.take_back(keys)
+        self.loss_scaler.settle(skipped)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has: it waits for no step."""
+        self.settle()
+        return dict(vars(self))
+
     def _step_sizes(self, rates: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """The rates that the operator is to use at each parameter's update number (1 at the first)."""
         return rates
+
+    def check_graph_form(self) -> None:
+        """MXNetError for settings that need the graph form, where updates are made without it."""
+        if self.scales_loss:
+            raise MXNetError(f"{type(self).__name__}: loss_scale is for updates in graph form, where all gradients are "
+                             f"checked before the first of them; train with a Module by an optimizer that has that "
+                             f"form, or leave it None")
 
     # -- NDArray form ----------------------------------------------------------------------------------------
     def create_state(self, index: Key, weight: NDArray) -> Any:
@@ -219,6 +283,7 @@ class Optimizer:
         if self.clips_global_norm:
             raise MXNetError("clip_global_norm needs all gradients at once, and update sees one; train with "
                              "a Module, or use clip_gradient")
+        self.check_graph_form()
         name, constants = self.update_rule()
         op, states = get_op(name), as_tuple(state)
         changed = [np.array(each.storage.read(), order="C") for each in (weight, *states)]
@@ -235,17 +300,23 @@ class Optimizer:
         """The bytes of a states file with the update counts and these arrays by parameter."""
         held = {key: tuple(values) for key, values in arrays.items()}
         name = type(self).__name__.lower()
+        self.settle()
+        scale = None if self.loss_scaler is None else self.loss_scaler.state()
         return optimizer_states.dumps(
-            OptimizerStates(name, self.num_update, self._counts.as_dict(), held, random_step))
+            OptimizerStates(name, self.num_update, self._counts.as_dict(), held, random_step, scale))
 
     def import_states(self, data: bytes) -> OptimizerStates:
-        """Take over the update counts of a states file; MXNetError when another optimizer wrote it."""
+        """Take over the update counts of a states file, and its loss scale where both have one that is dynamic;
+        MXNetError when another optimizer wrote it."""
         states = optimizer_states.loads(data)
         if states.optimizer != type(self).__name__.lower():
             raise MXNetError(f"these states were saved by the optimizer {states.optimizer!r} and are loaded "
                              f"into {type(self).__name__.lower()!r}; create the optimizer that saved them")
+        if self.loss_scaler is not None and states.loss_scale is not None:
+            self.loss_scaler.restore(states.loss_scale)
+        self._is_skipped = self._issued = None
         self._counts = _Counts(self.begin_num_update, states.counts)
-        self.num_update = states.num_update
+        self._num_update = states.num_update
         return states
 
 
@@ -268,6 +339,10 @@ class _Counts:
             self._values = np.concatenate([self._values, np.full(fresh, self._start, np.int64)])
         self._values[slots] += 1
         return self._values[slots]
+
+    def take_back(self, keys: tuple[Key, ...]) -> None:
+        """Count one update of each key less, which `advance` has counted."""
+        self._values[self._slots[keys]] -= 1
 
     def as_dict(self) -> dict[Key, int]:
         """Counts by key."""

@@ -27,7 +27,7 @@ LAYERS = (
     ("inspection", "profiling", "comparison"),
     ("programs", "executor", "bind"),
     ("formats", "initializer", "io_base", "io", "recordio", "augment", "augment_pixels",
-     "image_iter", "lr_scheduler", "metric_base", "metric", "callback", "kvstore",
+     "image_iter", "loss_scaler", "lr_scheduler", "metric_base", "metric", "callback", "kvstore",
      "optimizer_base", "optimizer_more", "optimizer", "model", "module_base", "module_support", "module", "bucketing",
      "feedforward", "monitor", "profiler", "custom", "rnn_cell", "rnn_fused", "rnn",
      "test_utils", "visualization", "planning", "networks", "cache_times",
@@ -92,7 +92,8 @@ def test_a_module_imports_only_its_own_layer_and_those_below(path: Path) -> None
 def test_no_pass_names_an_operator() -> None:
     """What a pass must know about an op is a member of the op; only the nodes that passes add are named."""
     framework = {"_accumulate", "_assign", "_grad_add", "_copy", "zeros_like", "_sum_squares",
-                 "_global_norm_scale", "_swap_out", "_swap_release", "_swap_in", "_swap_arrive", "_swap_home"}
+                 "_global_norm_scale", "_scale_gradient", "_find_nonfinite", "_check_finite", "_swap_out",
+                 "_swap_release", "_swap_in", "_swap_arrive", "_swap_home"}
     from minigraph.ops import get_op, names
     spelled = {s for n in names() for s in (n, *get_op(n).aliases)} - framework
     for path in sorted((PACKAGE / "passes").glob("*.py")):

@@ -20,6 +20,7 @@ from typing import Any
 import minigraph as mx
 from minigraph.augment import Augmentation
 from minigraph.base import MXNetError, format_bytes
+from minigraph.loss_scaler import LossScaler
 from minigraph.memory.policies import POLICIES
 from minigraph.module_support import set_values
 from minigraph.networks import load_network, parse_settings
@@ -159,10 +160,12 @@ def _catch_up(symbol: Any, data: Any, epochs: int) -> None:
 
 
 def _optimizer_params(given: argparse.Namespace, batches: int) -> dict[str, Any]:
-    """Rate, decay, momentum where the optimizer has it, and a schedule when epochs to drop the rate at are given."""
+    """Rate, decay, momentum where the optimizer has it, and a loss scale and a schedule where they are asked for."""
     params: dict[str, Any] = {"learning_rate": given.lr, "wd": given.wd}
     if given.optimizer in WITH_MOMENTUM:
         params["momentum"] = given.momentum
+    if given.loss_scale is not None:
+        params["loss_scale"] = given.loss_scale
     if given.lr_step:
         steps = [epoch * batches for epoch in given.lr_step]
         try:
@@ -205,6 +208,16 @@ def _number(text: str) -> float:
     return value
 
 
+def _loss_scale(text: str) -> float | str:
+    """"dynamic", or a power of two."""
+    try:
+        value = text if text == "dynamic" else float(text)
+        LossScaler.of(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} must be `dynamic` or a power of two, such as 1024") from None
+    return value
+
+
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of 1 or more")
@@ -231,6 +244,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--lr-factor", type=_number, default=0.1, help="factor of each drop")
     add("--wd", type=_number, default=5e-4, help="weight decay")
     add("--momentum", type=_number, default=0.9, help="momentum of sgd and nag")
+    add("--loss-scale", type=_loss_scale, metavar="NUMBER",
+        help="a power of two that gradients are multiplied by on their way, or `dynamic`")
     add("--seed", type=int, default=0, help="seed of everything random")
     add("--memory", choices=(*MEMORY_MODES, *POLICIES), help="memory mode or policy; plain, or auto with a budget")
     add("--budget", help="bytes of the device's arenas, such as 500MiB; kept or refused before training")

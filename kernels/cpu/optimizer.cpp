@@ -1,8 +1,9 @@
 // Updates of weights: the weight and its states, each read and written once, by the rules of ops/optimizer*.py.
 //
 // Contract: weight and states are overwritten. Rate, decay, rescaling and bound come from the control buffer, whose words
-// ops/control.py lists; `scale`, where there is one, is multiplied into the rescaling. Memory-bound: 4 bytes of the
-// gradient, and 8 of the weight and of each state, an element.
+// ops/control.py lists; `scale`, where there is one, is multiplied into the rescaling; `unscale`, where there is one, undoes
+// the loss scale before that, or by 0 says that nothing is to change. Memory-bound: 4 bytes of the gradient, and 8 of the
+// weight and of each state, an element.
 #include <cmath>
 
 #include "functions.h"
@@ -13,14 +14,14 @@
 namespace {
 
 constexpr int64_t BLOCK = 1 << 14;  // elements of a task
-constexpr int RESCALE = 4, CLIP = 5, COUNT = 7, FIRST_RATE = 8;
+constexpr int LOSS_SCALE = 3, RESCALE = 4, CLIP = 5, COUNT = 7, FIRST_RATE = 8;
 constexpr int STATES = 3;
 
 struct UpdateArgs {
     float *weight;
     const float *grad;
     float *states[STATES];
-    const float *control, *scale;
+    const float *control, *scale, *unscale;  // the last two may be null
     int64_t size, index;
     float constants[5];  // of the rule, in the order of its line in minigraph/device/cpu/native/optimizer.py
 };
@@ -42,6 +43,8 @@ INLINE Native sign(Native x) { return x > 0.0f ? Native{} + 1.0f : (x < 0.0f ? N
 
 // Call rule(settings, rescaled gradient, weight, states), which overwrites weight and states, for all elements.
 template <int HELD, class Rule> void update(const UpdateArgs &a, const Rule &rule) {
+    const float unscale = a.unscale ? *a.unscale : 1.0f;
+    if (unscale == 0.0f) return;
     const float rescale = a.scale ? a.control[RESCALE] * *a.scale : a.control[RESCALE];
     const float *own = a.control + FIRST_RATE + 2 * a.index;
     const Settings settings{a.constants, own[0], own[1], a.control[CLIP]};
@@ -54,7 +57,7 @@ template <int HELD, class Rule> void update(const UpdateArgs &a, const Rule &rul
             for (int part = 0; part < PARTS; part++) {
                 Native own_states[STATES];
                 for (int s = 0; s < HELD; s++) own_states[s] = states[s].part[part];
-                rule(settings, grad.part[part] * rescale, weight.part[part], own_states);
+                rule(settings, grad.part[part] * unscale * rescale, weight.part[part], own_states);
                 for (int s = 0; s < HELD; s++) states[s].part[part] = own_states[s];
             }
             access.store(a.weight + begin + i, weight);
@@ -86,7 +89,7 @@ NadamFactors nadam_factors(const NadamArgs &a) {
 }
 
 struct SumSquaresArgs {
-    const float *grad;
+    const float *grad, *control;  // control: of gradients that are times the loss scale, or null
     float *sum;
     double *parts;  // one a block
     int64_t size;
@@ -94,12 +97,15 @@ struct SumSquaresArgs {
 
 void sum_squares(const SumSquaresArgs &a) {
     const int64_t blocks = (a.size + BLOCK - 1) / BLOCK;
+    const float unscale = a.control ? 1.0f / a.control[LOSS_SCALE] : 1.0f;
     parallel(blocks, [&](int64_t block) {
         const int64_t begin = block * BLOCK, count = a.size - begin < BLOCK ? a.size - begin : BLOCK;
         double sums[LANES] = {};
         each_vector(count, [&](auto access, int64_t i) {
             float held[LANES];
-            access.load(a.grad + begin + i).store(held);
+            Vec grad = access.load(a.grad + begin + i);
+            for (int part = 0; part < PARTS; part++) grad.part[part] = grad.part[part] * unscale;
+            grad.store(held);
             for (int j = 0; j < LANES; j++) sums[j] += static_cast<double>(held[j]) * held[j];
         });
         double sum = 0;

@@ -24,7 +24,8 @@ class OptimizerStates:
     """What training needs to go on as if it had not stopped.
 
     `counts` are the updates that each parameter has had, `arrays` its states in the optimizer's order,
-    `random_step` the number of the next training step for random operators, None where there is none.
+    `random_step` the number of the next training step for random operators, None where there is none, `loss_scale` a
+    loss scale, the good steps that it has had and the steps left out in all, None without any.
     """
 
     optimizer: str
@@ -32,6 +33,7 @@ class OptimizerStates:
     counts: dict[Key, int] = field(default_factory=dict)
     arrays: dict[Key, tuple[np.ndarray, ...]] = field(default_factory=dict)
     random_step: int | None = None
+    loss_scale: tuple[float, int, int] | None = None
 
 
 def dumps(states: OptimizerStates) -> bytes:
@@ -41,6 +43,8 @@ def dumps(states: OptimizerStates) -> bytes:
             "num_update": states.num_update, "random_step": states.random_step,
             "counts": [[key, count] for key, count in states.counts.items()],
             "arrays": [[key, len(states.arrays[key])] for key in keys]}
+    if states.loss_scale is not None:
+        meta["loss_scale"] = list(states.loss_scale)
     arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
     for position, key in enumerate(keys):
         for number, array in enumerate(states.arrays[key]):
@@ -72,8 +76,12 @@ def _states(arrays: dict[str, np.ndarray]) -> OptimizerStates:
         held = {key: tuple(arrays[f"{position}:{number}"] for number in range(count))
                 for position, (key, count) in enumerate(meta["arrays"])}
         counts = {key: int(count) for key, count in meta["counts"]}
-        step = meta["random_step"]
+        step, scale = meta["random_step"], meta.get("loss_scale")
         return OptimizerStates(str(meta["optimizer"]), int(meta["num_update"]), counts, held,
-                               None if step is None else int(step))
+                               None if step is None else int(step), None if scale is None else _loss_scale(*scale))
     except (ValueError, KeyError, TypeError) as error:
         raise MXNetError(f"damaged file of optimizer states: {type(error).__name__} {error}") from error
+
+
+def _loss_scale(scale: Any, good_steps: Any, skipped_steps: Any) -> tuple[float, int, int]:
+    return float(scale), int(good_steps), int(skipped_steps)

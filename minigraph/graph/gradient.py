@@ -16,12 +16,13 @@ OnGradient = Callable[[Entry, "Entry | None"], None]
 
 
 def add_gradient(b: GraphBuilder, heads: Sequence[tuple[Entry, Entry | None]], wanted: Iterable[Entry],
-                 on_gradient: OnGradient) -> None:
+                 on_gradient: OnGradient, control: Entry | None = None) -> None:
     """Append the backward part of `b.graph`.
 
     `heads` are (output, its head gradient or None for a loss, whose op needs none). For each variable entry of
     `wanted`, `on_gradient(variable, gradient)` is called once, at the earliest point where the gradient is whole;
-    the gradient is None when no path leads from a head to the variable.
+    the gradient is None when no path leads from a head to the variable. With `control`, the control buffer, gradients
+    are times its loss scale from where they begin on: at head gradients, and at what a loss hands to its inputs.
     """
     graph = b.graph
     wanted = list(wanted)
@@ -35,10 +36,11 @@ def add_gradient(b: GraphBuilder, heads: Sequence[tuple[Entry, Entry | None]], w
         if head is None:
             losses.add(graph.node_of[entry])
         else:
-            _add(b, grads, entry, head)
+            b.scope = graph.entry_name(entry)
+            _add(b, grads, entry, _scaled(b, head, control))
     for i in reversed(range(length)):
         if needed[i] and graph.op[i] is not None:
-            _differentiate(b, i, grads, i in losses, needed)
+            _differentiate(b, i, grads, i in losses, needed, control)
         for variable in due.pop(i, ()):
             on_gradient(variable, grads.pop(variable, None))
             b.phase = BACKWARD
@@ -46,12 +48,13 @@ def add_gradient(b: GraphBuilder, heads: Sequence[tuple[Entry, Entry | None]], w
         on_gradient(variable, grads.pop(variable, None))
 
 
-def _differentiate(b: GraphBuilder, i: int, grads: dict[Entry, Entry], is_loss: bool, needed: bytearray) -> None:
+def _differentiate(b: GraphBuilder, i: int, grads: dict[Entry, Entry], is_head: bool, needed: bytearray,
+                   control: Entry | None) -> None:
     graph = b.graph
     op, params, inputs, outs = graph.op[i], graph.params[i], graph.inputs[i], graph.entries(i)
     assert op is not None
     arriving = [grads.pop(entry, None) for entry in outs]
-    if not is_loss and all(g is None for g in arriving):
+    if not is_head and all(g is None for g in arriving):
         return
     b.scope = graph.name[i]
     flags = [bool(needed[graph.node_of[entry]]) for entry in inputs]
@@ -59,9 +62,15 @@ def _differentiate(b: GraphBuilder, i: int, grads: dict[Entry, Entry], is_loss: 
     if len(results) != len(inputs):
         raise MXNetError(f"{op.name} {graph.name[i]}: its gradient gives {len(results)} values for "
                          f"{len(inputs)} inputs; it must give one (or None) for each")
+    begins = control if op.is_loss(params) else None  # what a loss makes of its own comes from no scaled gradient
     for entry, flag, gradient in zip(inputs, flags, results, strict=True):
         if flag and gradient is not None:
-            _add(b, grads, entry, gradient)
+            _add(b, grads, entry, _scaled(b, gradient, begins))
+
+
+def _scaled(b: GraphBuilder, gradient: Entry, control: Entry | None) -> Entry:
+    """The gradient times the loss scale; as it is without a control buffer."""
+    return gradient if control is None else b.node("_scale_gradient", (gradient, control))[0]
 
 
 def _add(b: GraphBuilder, grads: dict[Entry, Entry], entry: Entry, gradient: Entry) -> None:

@@ -5,14 +5,14 @@ integers kept as their bit patterns.
 
     word 0, 1   seed, low and high 32 bits          word 5   clip_gradient (by value; < 0 is off)
     word 2      step number (modulo 2**32)          word 6   clip_global_norm (<= 0 is off)
-    word 3      unused                              word 7   number of the update (Nadam)
+    word 3      loss scale (0 without one)          word 7   number of the update (Nadam)
     word 4      rescale_grad                        then, for parameter i: lr at 8 + 2 i, wd at 9 + 2 i
 """
 from __future__ import annotations
 
 import numpy as np
 
-SEED, STEP, RESCALE, CLIP, GLOBAL_NORM, UPDATE_COUNT, FIRST_RATE = 0, 2, 4, 5, 6, 7, 8
+SEED, STEP, LOSS_SCALE, RESCALE, CLIP, GLOBAL_NORM, UPDATE_COUNT, FIRST_RATE = 0, 2, 3, 4, 5, 6, 7, 8
 
 
 def control_size(num_parameters: int) -> int:
@@ -25,13 +25,19 @@ def lr_word(index: int) -> int:
     return FIRST_RATE + 2 * index
 
 
+def scale_words(loss_scale: float) -> np.ndarray:
+    """The scalars of a program that has no updates: a loss scale, and else zeros."""
+    words = np.zeros(control_size(0), np.float32)
+    words[LOSS_SCALE] = loss_scale
+    return words
+
+
 def set_key(control: np.ndarray, seed: int, step: int) -> None:
     """Write the random key of a step."""
-    control[SEED:SEED + 4].view(np.uint32)[:] = (
-        seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF, step & 0xFFFFFFFF, 0)
+    control[SEED:STEP + 1].view(np.uint32)[:] = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF, step & 0xFFFFFFFF
 
 
 def get_key(control: np.ndarray) -> tuple[int, int]:
     """(seed, step) of a step."""
-    low, high, step, _ = (int(word) for word in control[SEED:SEED + 4].view(np.uint32))
+    low, high, step = (int(word) for word in control[SEED:STEP + 1].view(np.uint32))
     return low | high << 32, step

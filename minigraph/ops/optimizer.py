@@ -3,6 +3,8 @@
 Rates, decay, rescaling and clipping come from the control buffer (control.py), so a schedule changes no plan.
 Everything runs in blocks through a little scratch, over the weight and the states themselves. The order of
 rescale, clip and decay is MXNet's: SGD, momentum and Nesterov add the decay outside the clip, Adam inside.
+Under a loss scale (loss_scale.py) the gradient is divided by it before everything else, and an update that the check of
+the step forbids leaves weight and states as they are.
 """
 from __future__ import annotations
 
@@ -15,12 +17,11 @@ import numpy as np
 from ..base import Algorithm, PartialShape, TensorType
 from .control import CLIP, GLOBAL_NORM, RESCALE, lr_word
 from .elemwise import CountParams
+from .loss_scale import FLOAT32, factor_of
 from .op import Arrays, Op, Sample, Workspace, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import BLOCK, block_bytes, block_scratch, blocks
 from .registry import register
-
-FLOAT32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class SgdParams:
     """Parameters of an update by SGD."""
 
     index: int = param(REQUIRED, "int", "number of the parameter, by which its rate and decay are found")
-    has_scale: bool = param(False, "bool", "whether a last input scales the gradient to clip the global norm")
+    has_scale: bool = param(False, "bool", "whether an input scales the gradient to clip the global norm")
+    has_unscale: bool = param(False, "bool", "whether a last input undoes the loss scale, or by 0 says to do nothing")
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Update(Op):
     Params: ClassVar[type] = SgdParams
 
     def inputs(self, p: Any) -> tuple[str, ...]:
-        return ("weight", "grad", *self.states, "control", *(("scale",) if p.has_scale else ()))
+        return ("weight", "grad", *self.states, "control", *(("scale",) if p.has_scale else ()),
+                *(("unscale",) if p.has_unscale else ()))
 
     def outputs(self, p: Any) -> tuple[str, ...]:
         return ("weight", *self.states)
@@ -68,8 +71,8 @@ class Update(Op):
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         count = 2 + len(self.states)
         shape = merge_shapes(*ins[:count], *outs)
-        scale: list[PartialShape] = [merge_shapes(ins[-1], (1,))] if p.has_scale else []
-        return [*[shape] * count, ins[count], *scale], [shape] * len(outs)
+        factors = [merge_shapes(factor, (1,)) for factor in ins[count + 1:]]
+        return [*[shape] * count, ins[count], *factors], [shape] * len(outs)
 
     def infer_dtype(self, p: Any, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
@@ -85,6 +88,9 @@ class Update(Op):
         states = len(self.states)
         control = ins[2 + states]
         number = ins[0].dtype.type
+        unscale = number(ins[-1][0]) if p.has_unscale else None
+        if unscale == 0:
+            return
         rescale = number(control[RESCALE])
         if p.has_scale:
             rescale *= number(ins[3 + states][0])
@@ -93,6 +99,8 @@ class Update(Op):
         scratch = [block_scratch(work, ins[0]) for _ in range(self.scratch_count)]
         for weight, grad, *rest in blocks(ins[0], ins[1], *ins[2:2 + states], *outs):
             step, *more = (s[:grad.size] for s in scratch)
+            if unscale is not None:
+                grad = np.multiply(grad, unscale, out=step)
             np.multiply(grad, rescale, out=step)
             self.apply(p, rate, decay, clip, step, [weight, *rest[:states]], rest[states:], more)
 
@@ -104,7 +112,9 @@ class Update(Op):
     def samples(self) -> Sequence[Sample]:
         shapes = ((3, 5), (3, 5), *((3, 5),) * len(self.states), (12,))
         return [Sample({"index": 1}, shapes, low=0.1, differentiable=False),
-                Sample({"index": 0, "has_scale": True}, (*shapes, (1,)), low=0.1, differentiable=False)]
+                Sample({"index": 0, "has_scale": True}, (*shapes, (1,)), low=0.1, differentiable=False),
+                Sample({"index": 0, "has_scale": True, "has_unscale": True}, (*shapes, (1,), (1,)), low=0.1,
+                       differentiable=False)]
 
 
 def clip_to(step: np.ndarray, bound: Any) -> None:
@@ -207,40 +217,53 @@ class AdamUpdate(Update):
         np.subtract(old[0], step, out=new[0])
 
 
+@dataclass(frozen=True)
+class SumSquaresParams:
+    """Parameters of a sum of squares."""
+
+    scaled: bool = param(False, "bool", "whether to divide by the loss scale first, which the control buffer has")
+
+
 @register
 class SumSquares(Op):
     """The sum of squares of a gradient, in float64 block by block, as one float32 number of shape (1,)."""
 
     name = "_sum_squares"
+    Params = SumSquaresParams
     recompute = "cheap"
 
-    def inputs(self, p: Any) -> tuple[str, ...]:
-        return ("grad",)
+    def inputs(self, p: SumSquaresParams) -> tuple[str, ...]:
+        return ("grad", "control") if p.scaled else ("grad",)
 
-    def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
+    def infer_shape(self, p: SumSquaresParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         return list(ins), [merge_shapes((1,), outs[0])]
 
-    def infer_dtype(self, p: Any, ins: list[np.dtype | None], outs: list[np.dtype | None],
+    def infer_dtype(self, p: SumSquaresParams, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
-        return list(ins), [FLOAT32]
+        return [ins[0], *[FLOAT32] * (len(ins) - 1)], [FLOAT32]
 
-    def algorithms(self, p: Any, ins: Sequence[TensorType],
+    def algorithms(self, p: SumSquaresParams, ins: Sequence[TensorType],
                    outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:
         return (Algorithm("blocks", Workspace.bytes_for(((min(ins[0].size, BLOCK),), np.float64))),)
 
-    def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+    def compute(self, p: SumSquaresParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         scratch = work.array((min(ins[0].size, BLOCK),), np.float64)
+        unscale = ins[0].dtype.type(factor_of(ins[1], ins[0].dtype, True)) if p.scaled else None
         total = 0.0
         for (block,) in blocks(ins[0]):
             wide = scratch[:block.size]
-            np.copyto(wide, block)
+            if unscale is None:
+                np.copyto(wide, block)
+            else:
+                np.multiply(block, unscale, out=wide, dtype=block.dtype)
             np.square(wide, out=wide)
             total += float(np.add.reduce(wide))
         outs[0][0] = total
 
     def samples(self) -> Sequence[Sample]:
-        return [Sample({}, ((3, 5),), differentiable=False)]
+        return [Sample({}, ((3, 5),), differentiable=False),
+                Sample({"scaled": True}, ((3, 5), (8,)), low=0.5, differentiable=False)]
 
 
 @register

@@ -90,13 +90,34 @@ class Updater(Protocol):
         """Whether gradients are scaled by a norm over all of them."""
         ...
 
+    @property
+    def scales_loss(self) -> bool:
+        """Whether gradients are times a loss scale on their way, and a step is left out unless all are finite."""
+        ...
+
+    @property
+    def loss_scale(self) -> float:
+        """The present loss scale."""
+        ...
+
+    def await_check(self, is_skipped: Callable[[], bool]) -> None:
+        """Have the step that has begun checked when its outcome matters: by `is_skipped`."""
+        ...
+
+    def settle(self) -> None:
+        """Take note of the outcome of the last step."""
+        ...
+
     def state_names(self) -> tuple[str, ...]:
         """Suffixes of the states kept for each parameter ("mom"), each of the parameter's shape."""
         ...
 
     def add_update(self, b: Builder, index: int, weight: Entry, gradient: Entry, states: Sequence[Entry],
-                   control: Entry, scale: Entry | None) -> None:
-        """Add the node that updates one parameter and its states in place."""
+                   control: Entry, scale: Entry | None, unscale: Entry | None) -> None:
+        """Add the node that updates one parameter and its states in place.
+
+        `scale` clips the global norm; `unscale` undoes the loss scale, or by 0 says that nothing is to change.
+        """
         ...
 
 
@@ -151,6 +172,11 @@ class Request:
             raise MXNetError(f"there is no search {self.search!r}; choose from {', '.join(SEARCHES)}")
         if self.program in ("step", "update") and self.updater is None:
             raise MXNetError(f"the program `{self.program}` holds the optimizer's update; compile it with an optimizer")
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether the optimizer asks for a loss scale, and the program is one of training."""
+        return self.updater is not None and self.updater.scales_loss and self.program != "eval"
 
 
 @dataclass(frozen=True)
@@ -243,3 +269,5 @@ def state_name(argument: str, suffix: str) -> str:
 
 CONTROL = "__control__"
 """The name of the control buffer."""
+UNSCALE = "__unscale__"
+"""The name of the state in which a step says what its gradients were multiplied by: 0 when it was left out."""

@@ -32,6 +32,8 @@ def fingerprint(symbol_graph: Graph, request: Request) -> str:
         digest.update(f"{kind} {graph.params[i]} {graph.inputs[i]} {types}\n".encode())
     if request.updater is not None and request.program in ("step", "update"):
         digest.update(_form(request.updater).encode())
+    elif request.scales_loss:
+        digest.update(b"loss scale")
     return digest.hexdigest()
 
 
@@ -43,9 +45,10 @@ def _form(updater: Updater) -> str:
     """What an optimizer adds to a graph, shown by its update of one small parameter."""
     b = GraphBuilder(Graph(), UPDATE)
     control = b.variable(CONTROL, (control_size(1),), np.float32, "input")
-    scale = b.variable("scale", (1,), np.float32, "input") if updater.clips_global_norm else None
+    scale, unscale = (b.variable(name, (1,), np.float32, "input") if wanted else None
+                      for name, wanted in (("scale", updater.clips_global_norm), ("unscale", updater.scales_loss)))
     weight, gradient, *states = (b.variable(name, (1,), np.float32, "state")
                                  for name in ("weight", "gradient", *updater.state_names()))
-    updater.add_update(b, 0, weight, gradient, states, control, scale)
+    updater.add_update(b, 0, weight, gradient, states, control, scale, unscale)
     added = [(op.name, b.graph.params[i], b.graph.inputs[i]) for i, op in enumerate(b.graph.op) if op is not None]
     return f"{updater.clips_global_norm} {updater.state_names()} {added}"

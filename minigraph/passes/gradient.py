@@ -2,11 +2,13 @@
 point where its gradient is whole. prune: drops what neither an output nor a state needs."""
 from __future__ import annotations
 
+import numpy as np
+
 from ..base import Entry, MXNetError
 from ..graph import BACKWARD, UPDATE, Graph, GraphBuilder
 from ..graph.gradient import add_gradient
 from ..graph.rewrite import reachable, rewrite
-from .compilation import CONTROL, Compilation, Request, gradient_name, head_gradient_name, state_name
+from .compilation import CONTROL, UNSCALE, Compilation, Request, gradient_name, head_gradient_name, state_name
 
 
 def gradient(state: Compilation) -> None:
@@ -20,7 +22,8 @@ def gradient(state: Compilation) -> None:
         wanted = _wanted(graph, request)
         state.parameters = tuple(wanted.values())
         sink = _Updates(b, request, wanted) if request.program == "step" else _Store(b, state, wanted)
-        add_gradient(b, _heads(b), list(wanted), sink.on_gradient)
+        control = graph.first[graph.variable(CONTROL)] if request.scales_loss else None
+        add_gradient(b, _heads(b), list(wanted), sink.on_gradient, control)
         sink.finish()
         state.without_gradient = tuple(sink.missing)
 
@@ -54,10 +57,12 @@ def _heads(b: GraphBuilder) -> list[tuple[Entry, Entry | None]]:
 
 
 class _Store:
-    """Puts each gradient into its persistent buffer: over what is there, or added to it."""
+    """Puts each gradient into its persistent buffer, less the loss scale: over what is there, or added to it."""
 
     def __init__(self, b: GraphBuilder, state: Compilation, wanted: dict[Entry, str]) -> None:
         self.b = b
+        self.control = b.graph.first[b.graph.variable(CONTROL)]
+        self.scaled = state.request.scales_loss
         self.requests = state.request.requests
         self.layout = state.layout
         self.wanted = wanted
@@ -73,6 +78,8 @@ class _Store:
                 self.layout.declare(gradient_name(name), b.shape(variable), b.dtype(variable), "gradient")
                 return
             gradient, = b.node("zeros_like", (variable,))
+        elif self.scaled:
+            gradient, = b.node("_scale_gradient", (gradient, self.control), inverse=True)
         buffer = b.variable(gradient_name(name), b.shape(variable), b.dtype(variable), "gradient")
         b.node("_grad_add" if adds else "_assign", (buffer, gradient))
 
@@ -81,7 +88,8 @@ class _Store:
 
 
 class _Updates:
-    """Collects the update part: at once for each parameter, or at the end when the global norm is clipped."""
+    """Collects the update part: at once for each parameter, or at the end when all gradients must be known before, for
+    their norm or, with a loss scale, to be sure that they are finite."""
 
     def __init__(self, b: GraphBuilder, request: Request, wanted: dict[Entry, str]) -> None:
         self.b = b
@@ -91,7 +99,11 @@ class _Updates:
         self.missing: list[str] = []
         self.index = {variable: k for k, variable in enumerate(wanted)}
         self.control = b.graph.first[b.graph.variable(CONTROL)]
-        self.pending: list[tuple[Entry, Entry, Entry]] = []
+        self.scaled = request.scales_loss and request.program == "step"
+        """Whether gradients are times the loss scale still."""
+        self.pending: list[tuple[Entry, Entry]] = []
+        self.norms: list[Entry] = []
+        self.found: Entry | None = None
         added = [name for name in wanted.values() if request.requests[name] == "add"]
         if added and request.program == "step":
             raise MXNetError(f"the program `step` keeps no gradients, so {added[0]} cannot have the request 'add'; "
@@ -101,31 +113,43 @@ class _Updates:
         if gradient is None:
             self.missing.append(self.wanted[variable])
             return
-        self.b.phase = UPDATE
-        if not self.updater.clips_global_norm:
-            self._update(variable, gradient, None)
-            return
-        self.b.scope = self.wanted[variable]
-        norm, = self.b.node("_sum_squares", (gradient,))
-        self.pending.append((variable, gradient, norm))
+        self.b.phase, self.b.scope = UPDATE, self.wanted[variable]
+        updater = self.updater
+        if updater.scales_loss:
+            found = () if self.found is None else (self.found,)
+            self.found, = self.b.node("_find_nonfinite", (gradient, *found), goes_on=bool(found))
+        if updater.clips_global_norm:
+            control = (self.control,) if self.scaled else ()
+            self.norms += self.b.node("_sum_squares", (gradient, *control), scaled=self.scaled)
+        if updater.scales_loss or updater.clips_global_norm:
+            self.pending.append((variable, gradient))
+        else:
+            self._update(variable, gradient)
 
     def finish(self) -> None:
-        """Add the updates that waited for the global norm."""
+        """Add the updates that waited for all gradients."""
         if not self.pending:
             return
-        self.b.phase, self.b.scope = UPDATE, "global_norm"
-        norms = [norm for *_, norm in self.pending]
-        scale, = self.b.node("_global_norm_scale", (*norms, self.control), num_args=len(norms))
-        for variable, gradient, _ in self.pending:
-            self._update(variable, gradient, scale)
+        scale = unscale = None
+        self.b.phase = UPDATE
+        if self.norms:
+            self.b.scope = "global_norm"
+            scale, = self.b.node("_global_norm_scale", (*self.norms, self.control), num_args=len(self.norms))
+        if self.found is not None:
+            self.b.scope = "loss_scale"
+            state = self.b.variable(UNSCALE, (1,), np.float32, "state")
+            unscale, = self.b.node("_check_finite", (state, self.found, self.control), scaled=self.scaled)
+        for variable, gradient in self.pending:
+            self._update(variable, gradient, scale, unscale)
 
-    def _update(self, variable: Entry, gradient: Entry, scale: Entry | None) -> None:
+    def _update(self, variable: Entry, gradient: Entry, scale: Entry | None = None,
+                unscale: Entry | None = None) -> None:
         b, name = self.b, self.wanted[variable]
         states = [b.variable(state_name(name, suffix), b.shape(variable), b.dtype(variable), "state")
                   for suffix in self.updater.state_names()]
         b.scope = name
         try:
-            self.updater.add_update(b, self.index[variable], variable, gradient, states, self.control, scale)
+            self.updater.add_update(b, self.index[variable], variable, gradient, states, self.control, scale, unscale)
         except MXNetError as error:
             raise MXNetError(f"the update of {name}: {error}") from error
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -10,10 +11,10 @@ from torch import Tensor
 from .oracles import oracle
 
 
-def _settings(p: Any, control: Tensor, scale: Sequence[Tensor]) -> tuple[float, float, float, float]:
-    """(learning rate, weight decay, factor of the gradient, clip) from the control buffer."""
+def _settings(p: Any, control: Tensor, factors: Sequence[Tensor]) -> tuple[float, float, float, float]:
+    """(learning rate, weight decay, factor of the gradient, clip) from the control buffer and further factors."""
     words = control.double().tolist()
-    factor = words[4] * (float(scale[0]) if scale else 1.0)
+    factor = words[4] * prod(map(float, factors))
     return words[8 + 2 * p.index], words[9 + 2 * p.index], factor, words[5]
 
 
@@ -60,8 +61,25 @@ def adam(p: Any, weight: Tensor, grad: Tensor, mean: Tensor, var: Tensor, contro
 
 
 @oracle("_sum_squares")
-def sum_squares(p: Any, grad: Tensor) -> list[Tensor]:
-    return [torch.linalg.vector_norm(grad).square().reshape(1)]
+def sum_squares(p: Any, grad: Tensor, *control: Tensor) -> list[Tensor]:
+    return [torch.linalg.vector_norm(grad / float(control[0][3]) if control else grad).square().reshape(1)]
+
+
+@oracle("_scale_gradient")
+def scale_gradient(p: Any, grad: Tensor, control: Tensor) -> list[Tensor]:
+    scale = float(control[3])
+    return [torch.div(grad, scale) if p.inverse else torch.mul(grad, scale)]
+
+
+@oracle("_find_nonfinite")
+def find_nonfinite(p: Any, grad: Tensor, *found: Tensor) -> list[Tensor]:
+    bad = ~torch.isfinite(torch.cat([grad.flatten(), *(1 / (1 - f) for f in found)]))
+    return [bad.any().to(torch.float64).reshape(1)]
+
+
+@oracle("_check_finite")
+def check_finite(p: Any, unscale: Tensor, found: Tensor, control: Tensor) -> list[Tensor]:
+    return [(1 - found) * (1 / float(control[3]) if p.scaled else 1)]
 
 
 @oracle("_global_norm_scale")

@@ -38,6 +38,14 @@ def test_every_optimizer_of_the_choice_trains(optimizer, capsys):
     assert len(lines) == 3
 
 
+@pytest.mark.parametrize("scale", ["1024", "dynamic"])
+def test_a_loss_scale_changes_no_parameter(scale, capsys, tmp_path):
+    for name, words in (("without", ()), ("with", ("--loss-scale", scale))):
+        run(capsys, "--epochs", "1", "--save-prefix", str(tmp_path / name), *words)
+    without, with_one = (Path(tmp_path / f"{name}-0001.params").read_bytes() for name in ("without", "with"))
+    assert without == with_one
+
+
 def test_the_same_seed_gives_the_same_accuracies_under_every_memory_mode(capsys):
     words = ("--epochs", "2", "--augment", "pad=1", "--augment", "rand_crop=1", "--seed", "7")
     accuracies = {memory: [re.findall(r"\d\.\d{4}", line) for line in run(capsys, *words, "--memory", memory)]
@@ -70,7 +78,8 @@ def test_training_that_was_interrupted_ends_in_the_bits_of_one_that_was_not(caps
 
 @pytest.mark.parametrize("words, reason", [
     (["--image", "1,8"], "three whole numbers"), (["--image", "1,0,0"], "three whole numbers"),
-    (["--lr", "nan"], "finite number"), (["--wd", "inf"], "finite number"), (["--momentum", "x"], "finite number")])
+    (["--lr", "nan"], "finite number"), (["--wd", "inf"], "finite number"), (["--momentum", "x"], "finite number"),
+    (["--loss-scale", "1000"], "power of two"), (["--loss-scale", "static"], "power of two")])
 def test_a_word_that_makes_no_sense_is_refused_with_its_option(words, reason, capsys):
     with pytest.raises(SystemExit):
         train.main(words)

@@ -29,7 +29,8 @@ NUMBERS = 64
 
 
 class Update(KernelOp):
-    """Weight, gradient and states, then the control buffer and, with `has_scale`, the gradient's scale."""
+    """Weight, gradient and states, then the control buffer and, with `has_scale` and `has_unscale`, factors of the
+    gradient."""
 
     op: ClassVar[str]
     states: ClassVar[int] = 0
@@ -45,8 +46,9 @@ class Update(KernelOp):
         size = outs[0].size
         if size == 0:
             return ()
-        scale = pointer(ins[-1]) if p.has_scale else address(0)
-        args = (*map(pointer, tensors), pointer(control), scale, int64(size), int64(p.index),
+        scale = pointer(ins[3 + self.states]) if p.has_scale else address(0)
+        unscale = pointer(ins[-1]) if p.has_unscale else address(0)
+        args = (*map(pointer, tensors), pointer(control), scale, unscale, int64(size), int64(p.index),
                 *self.scalars(p))
         return (Launch(f"{self.op}_forward_float32", flat_grid(size, PER_THREAD), (BLOCK, 1, 1), args),)
 
@@ -108,7 +110,8 @@ class SumSquares(KernelOp):
                          (address(work), pointer(outs[0]), int64(parts)))
         if parts == 0:
             return (combine,)
-        args = (pointer(ins[0]), address(work), int64(size), int64(PART))
+        control = pointer(ins[1]) if p.scaled else address(0)
+        args = (pointer(ins[0]), control, address(work), int64(size), int64(PART))
         grid = min(parts, MAX_BLOCKS), 1, 1
         return Launch("sum_squares_forward_parts", grid, (BLOCK, 1, 1), args), combine
 

@@ -38,10 +38,11 @@ class UpdateOp(NativeOp):
         count = len(op.states)
         states = [*map(pointer, rest[:count]), *[NULL] * (STATES - count)]
         scale = pointer(rest[count + 1]) if p.has_scale else NULL
+        unscale = pointer(rest[-1]) if p.has_unscale else NULL
         constants = self.constants(p)
         padded = f"{CONSTANTS}f4x", (*constants, *[0.0] * (CONSTANTS - len(constants)))
-        args = (pointer(weight), pointer(grad), *states, pointer(rest[count]), scale, int64(weight.size, p.index),
-                padded, *map(float64, self.precise(p)))
+        args = (pointer(weight), pointer(grad), *states, pointer(rest[count]), scale, unscale,
+                int64(weight.size, p.index), padded, *map(float64, self.precise(p)))
         return [NativeCall(self.name[1:], args)]
 
 
@@ -69,11 +70,13 @@ class SumSquares(NativeOp):
     """Sums of blocks in float64, and their sum in ascending order."""
 
     def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
-        return (Layouts.plain(1, 1),)
+        return (Layouts.plain(len(ins), 1),)
 
     def algorithms(self, p: Any, ins: Types, outs: Types) -> Sequence[Algorithm]:
         return (Algorithm(f"{PREFIX}direct", 8 * -(-ins[0].size // SUM_BLOCK), "native"),)
 
     def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
               algorithm: str) -> Sequence[NativeCall]:
-        return [NativeCall("sum_squares", (pointer(ins[0]), pointer(outs[0]), address(work), int64(ins[0].size)))]
+        control = pointer(ins[1]) if p.scaled else NULL
+        args = pointer(ins[0]), control, pointer(outs[0]), address(work), int64(ins[0].size)
+        return [NativeCall("sum_squares", args)]
