@@ -1,5 +1,5 @@
 """Cases in which other frameworks went wrong: shapes that were not given, empty batches, long unrolled networks,
-parameters that must not move."""
+parameters that must not move, a smaller last batch."""
 from __future__ import annotations
 
 import numpy as np
@@ -9,7 +9,7 @@ import minigraph as mx
 from minigraph.base import MXNetError
 from minigraph.planning import plan
 from tests.recurrent import lstm
-from tests.training import batches, module
+from tests.training import batches, module, samples
 
 modes = pytest.mark.parametrize("memory", ["plain", "inplace", "naive"])
 
@@ -187,3 +187,32 @@ def test_backward_through_fixed_statistics_scales_by_the_moving_variance():
     exe.backward(head)
     np.testing.assert_allclose(exe.grad_dict["data"].asnumpy(), head * gamma / np.sqrt(var + 1e-3), rtol=1e-5)
     assert exe.aux_dict["bn_moving_var"].asnumpy().tolist() == var.tolist()
+
+
+# -- a smaller last batch --------------------------------------------------------------------------------------
+
+
+def test_batches_of_their_own_sizes_add_up_to_the_gradient_of_all_rows_and_take_no_more_room_each_time():
+    def bound(grad_req):
+        mod = module()
+        mod.bind([("data", (4, 6))], [("softmax_label", (4,))], grad_req=grad_req)
+        mx.random.seed(3)
+        mod.init_params(mx.init.Xavier())
+        return mod
+
+    data, label = samples(10)
+    parts, whole = bound("add"), bound("write")
+    names, room = ("fc1_weight", "fc1_bias", "fc2_weight", "fc2_bias"), set()
+    for _ in range(3):
+        for name in names:
+            parts._executor.grad_dict[name][:] = 0
+        for first, last in ((0, 4), (4, 8), (8, 10)):
+            parts.forward_backward(mx.io.DataBatch([mx.nd.array(data[first:last])], [mx.nd.array(label[first:last])]))
+        group = parts._executor.group
+        room.add((group.layout.bytes, group.transient_bytes, len(parts._executors)))
+    whole.forward_backward(mx.io.DataBatch([mx.nd.array(data)], [mx.nd.array(label)]))
+    for name in names:
+        added, once = (mod._executor.grad_dict[name].asnumpy() for mod in (parts, whole))
+        np.testing.assert_allclose(added / 10, once / 10, rtol=1e-5, atol=1e-6)
+        assert np.abs(once).max() > 1e-3
+    assert len(room) == 1
