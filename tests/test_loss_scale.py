@@ -9,6 +9,7 @@ from minigraph.base import MXNetError
 from minigraph.executor import Executor
 from minigraph.optimizer import LossScaler
 from minigraph.planning import plan
+from tests.random_graphs import random_case, results, seeds
 from tests.training import assert_same, batches, everything, iterator, mlp, prepared
 
 RULES = {"sgd": ("sgd", {"momentum": 0.0}), "momentum": ("sgd", {"momentum": 0.9}), "nag": ("nag", {"momentum": 0.9}),
@@ -117,6 +118,16 @@ def test_head_gradients_are_scaled_and_gradients_of_inputs_are_not():
         ops = mod._executor.program("train").plan.instructions.op
         assert ops.count("_scale_gradient") == (4 if scale else 0)
     assert_same(*found)
+
+
+@pytest.mark.parametrize("seed", seeds()[:10])
+def test_gradients_of_any_graph_are_those_without_the_scale_to_the_bit(seed):
+    case, found = random_case(seed), []
+    for scale in (None, 2.0 ** 14, 2.0 ** -9):
+        executor = case.symbol.simple_bind(mx.cpu(), grad_req=case.requests, poison=True, **case.shapes)
+        executor.set_updater(mx.optimizer.create("sgd", loss_scale=scale))
+        found.append(results(case, executor, seed))
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize("form", FORMS)
