@@ -106,6 +106,59 @@ def test_an_operator_trains_in_every_memory_mode(memory):
     np.testing.assert_allclose(exe.grad_dict["x"].asnumpy(), 18 * np.power([1, -2, 0.5], 8))
 
 
+def register_remembering_tanh():
+    @mx.register
+    class Tanh(mx.Op):
+        """tanh, with its last outputs in an auxiliary state that is not read, of a name that initializers know."""
+
+        name = "remembering_tanh"
+        recompute = "never"
+
+        def inputs(self, p):
+            return ("data", "last_max")
+
+        def aux(self, p):
+            return ("last_max",)
+
+        def outputs(self, p):
+            return ("output", "last_max")
+
+        def visible_outputs(self, p):
+            return 1
+
+        def mutates(self, p):
+            return ((1, 1),)
+
+        def unread(self, p):
+            return (1,)
+
+        def compute(self, p, ins, outs, work):
+            np.tanh(ins[0], out=outs[0])
+            np.copyto(outs[1], outs[0])
+
+        def gradient(self, b, p, ins, outs, grads, wanted):
+            return [b.node("_activation_backward", (grads[0], outs[0]), act_type="tanh")[0], None]
+
+
+def test_a_state_that_is_written_and_never_read_may_be_at_home_outside_the_device():
+    register_remembering_tanh()
+    net = mx.sym.Variable("data")
+    for k in range(6):
+        net = mx.sym.remembering_tanh(mx.sym.FullyConnected(net, num_hidden=64, name=f"fc{k}"), name=f"tanh{k}")
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(net, num_hidden=3, name="last"), name="softmax")
+    found = []
+    for options in ({}, {"budget": "60KiB", "host_budget": "1MB"}):
+        mod = mx.mod.Module(net, poison=True, **options)
+        mod.bind([("data", (4, 64))], [("softmax_label", (4,))])
+        mx.random.seed(0)
+        mod.init_params(mx.init.Xavier())
+        mod.init_optimizer(optimizer_params={"momentum": 0.9, "learning_rate": 0.1})
+        for _ in range(2):
+            mod.training_step()(mx.io.DataBatch([mx.nd.array(np.ones((4, 64)))], [mx.nd.array(np.zeros(4))]))
+        found.append({name: array.asnumpy().tobytes() for part in mod.get_params() for name, array in part.items()})
+    assert mod._executor.group.layout.away and found[0] == found[1]
+
+
 def test_an_operator_is_planned_like_every_other():
     register_cube()
     exe = mx.sym.cube(mx.sym.cube(mx.sym.Variable("x") * 1)).simple_bind(mx.cpu(), x=(1000,))

@@ -131,11 +131,13 @@ class _Writer:
         if only_moves(op, self.source.params[node]) and self.source.inputs[node][0] in self.variable_of:
             self._move_home(node)
             return
-        unread = op.unread(self.source.params[node])
+        params = self.source.params[node]
+        # What a node writes over must be there as much as what it reads.
+        unread = set(op.unread(params)).difference(k for k, _ in op.mutates(params))
         inputs = tuple(self._read(e, k in unread, node) for k, e in enumerate(self.source.inputs[node]))
         name, phase = self.source.name[node], self.source.phase[node]
         if self.runs[node]:
-            if op.mutates(self.source.params[node]):
+            if op.mutates(params):
                 raise MXNetError(f"the schedule runs {name} twice, but it changes a state")
             for entry in (self.leaving | self.arriving).intersection(self.source.entries(node)):
                 raise MXNetError(f"the schedule runs {name} again while {self.source.entry_name(entry)}, which it "
