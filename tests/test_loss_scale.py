@@ -131,6 +131,25 @@ def test_gradients_of_any_graph_are_those_without_the_scale_to_the_bit(seed):
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("scale, moved", [(None, 0.0), (2.0 ** 16, 1.0)])
+def test_gradients_too_small_for_half_precision_do_not_vanish_under_a_scale(scale, moved, form):
+    # 2^-30 lies below the least float16, 2^-24; the rate makes the step of it 1.
+    product = mx.sym.Cast(mx.sym.Variable("w_weight"), dtype="float16") * mx.sym.Cast(mx.sym.Variable("x"),
+                                                                                      dtype="float16")
+    loss = mx.sym.MakeLoss(mx.sym.sum(mx.sym.Cast(product, dtype="float32") * 2.0 ** -30))
+    exe = Executor(loss, None, {"x": (2,), "w_weight": (2,)}, inputs=["x"], grad_req={"w_weight": "write"}, poison=True)
+    optimizer = mx.optimizer.create("sgd", learning_rate=2.0 ** 30, loss_scale=scale)
+    exe.set_updater(optimizer)
+    if form == "step":
+        exe.step(optimizer.control, x=np.ones(2))
+    else:
+        exe.forward(is_train=True, x=np.ones(2))
+        exe.backward()
+        exe.update(optimizer.control)
+    assert exe.arg_dict["w_weight"].asnumpy().tolist() == [-moved, -moved]
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_the_clip_of_the_global_norm_is_that_of_gradients_without_the_scale(form):
     plain, scaled = (trained("adam", form=form, clip_global_norm=0.01, **given) for given in ({}, {"loss_scale": 4096}))
     assert_same(held(plain), held(scaled))
