@@ -106,7 +106,7 @@ class Programs(Bound):
                              f"here")
         check_budgets(plan, self.options.memory.budget_bytes, self.options.memory.host_budget_bytes)
         if self.options.verify:
-            verify(plan)
+            verify(plan, self.group.device.algorithms)
         home = next((arena for arena in plan.arenas if arena.name == HOME), Arena(HOME, "host", 0))
         self.group.layout.adopt(persistent_places(plan), plan.arenas[0].bytes, home.bytes, home.space)
         self._load(plan)

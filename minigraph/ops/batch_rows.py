@@ -37,6 +37,7 @@ class TakeRows(Op):
     name = "_take_rows"
     Params = TakeRowsParams
     recompute = "cheap"
+    as_stored = True
 
     def view(self, p: TakeRowsParams) -> bool:
         return p.shares
@@ -74,6 +75,7 @@ class _Placing(Op):
     """Base of ops that put a slice into a tensor that is growing together."""
 
     recompute = "never"
+    as_stored = True
 
     def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
         return Cost(0.0, ins[-1].nbytes, ins[-1].nbytes)

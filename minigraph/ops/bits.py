@@ -73,6 +73,7 @@ class _Test(Op):
     """Base of the ops that compare each element, and make a bit of each."""
 
     recompute = "cheap"
+    as_stored = True
 
     def outputs(self, p: Any) -> tuple[str, ...]:
         return ("bits",)
@@ -148,6 +149,7 @@ class ByBits(Op):
     """Base of the ops of (gradient, bits of the value that its slope is made of); in place over the gradient."""
 
     recompute = "cheap"
+    as_stored = True
 
     def inputs(self, p: Any) -> tuple[str, ...]:
         return ("grad", "bits")

@@ -77,6 +77,7 @@ class _Elementwise(Op):
     name = CHAIN
     Params = ChainParams
     recompute = "cheap"
+    as_stored = True
 
     def inputs(self, p: ChainParams) -> tuple[str, ...]:
         return tuple(f"arg{i}" for i in range(p.num_args))

@@ -64,6 +64,7 @@ class _Conversion(Op):
 
     recompute = "cheap"
     moves = True
+    as_stored = True
 
     def sliced(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sliced | None:
         return Sliced.every(ins, outs)

@@ -131,6 +131,8 @@ class Op:
     """Whether the output has the values of the one input in another order, and no others."""
     looks_up: ClassVar[tuple[int, ...]] = ()
     """Inputs of which only what goes into the outputs is read, as of a table whose rows are looked up."""
+    as_stored: ClassVar[bool] = False
+    """Whether its shapes are those in which tensors lie in memory, in whatever layout: all others see logical ones."""
     transfer: ClassVar[str | None] = None
     """For framework ops that move a value instead of computing: "out", "home", "release", "in" or "arrive"."""
     has_stages: ClassVar[bool] = False

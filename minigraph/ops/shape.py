@@ -295,6 +295,7 @@ class Transpose(Permutation):
 
     name = "transpose"
     Params = TransposeParams
+    as_stored = True
 
     def order(self, p: TransposeParams, rank: int) -> tuple[int, ...]:
         axes = tuple(axis_in(axis, rank) for axis in p.axes) or tuple(range(rank))[::-1]

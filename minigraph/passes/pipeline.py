@@ -34,7 +34,7 @@ from .workspace import choose_workspaces
 def _verify(state: Compilation) -> None:
     assert state.plan is not None
     if state.request.verify:
-        verify(state.plan)
+        verify(state.plan, state.request.algorithms)
 
 
 PASSES = (

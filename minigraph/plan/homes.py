@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from .places import Places
 from .plan import Kind
-from .wellformed import COPIES, Places, rules_of
+from .wellformed import COPIES, rules_of
 
 
 class Homes:

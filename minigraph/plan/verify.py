@@ -6,6 +6,8 @@ access is a slice of cells. What is proved:
 
 - form (`wellformed.py`): places, alignment, sizes, counts, copies, ranges, and what an instruction may overwrite of
   what it reads;
+- operands (`operands.py`): shapes, dtypes and layouts are those that the operators infer, and scratch is as large as
+  the algorithm declares;
 - reads see their writes: every byte of what is read still belongs to the buffer that is named. A buffer is one
   value, so a weight before and after its update are two buffers, and reading the old one afterwards is an error;
 - live bytes do not overlap, and lifetimes are honest: the first write is at `born`, no read at or after `dies`;
@@ -26,8 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .homes import Homes
+from .operands import AlgorithmChoices, Operands
+from .places import Int64Array, Places, VerificationError
 from .plan import Kind, Plan
-from .wellformed import Int64Array, Places, VerificationError, check_form
+from .wellformed import check_form
 
 __all__ = ["Verification", "VerificationError", "verify"]
 _NOBODY = -1
@@ -44,14 +48,15 @@ class Verification:
     seconds: float
 
 
-def verify(plan: Plan) -> Verification:
+def verify(plan: Plan, algorithms: AlgorithmChoices | None = None) -> Verification:
     """Prove that a plan is right, or raise VerificationError naming both instructions and the bytes.
 
-    Time grows with the instructions and with the cells that their buffers cover.
+    `algorithms` are the ways to compute an op of the device that is to run the plan (`Device.algorithms`): then each
+    instruction's must be one of them. Time grows with the instructions and with the cells that their buffers cover.
     """
     begin = perf_counter()
     places = Places(plan)
-    checks = check_form(places)
+    checks = check_form(places) + Operands(places, algorithms).check()
     checks += _Playback(places).run() + Homes(places).check()
     return Verification(len(plan), len(places), checks, perf_counter() - begin)
 

@@ -11,7 +11,7 @@ import pytest
 
 import minigraph as mx
 from minigraph import binding
-from minigraph.base import BLOCKED, PLAIN, TRANSPOSED, Layouts, MXNetError, TensorType, stored_shape
+from minigraph.base import BLOCKED, PLAIN, TRANSPOSED, Algorithm, Layouts, MXNetError, TensorType, stored_shape
 from minigraph.device.cpu import CpuDevice
 from minigraph.device.cpu.program import PoisonedCpuProgram
 from minigraph.ops.layout import logical, stored, to_blocked
@@ -44,6 +44,12 @@ def offer(op: Any, params: Any, ins: Sequence[TensorType], outs: Sequence[Tensor
     if op.name in CHAINED:
         return Layouts(blocked(ins), blocked(outs)), plain
     return (plain,)
+
+
+def ways(op: Any, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[Algorithm]:
+    """The op's own algorithms, under other names where it takes blocks, which NumPy does not."""
+    blocks = any(t.layout == BLOCKED for t in (*ins, *outs))
+    return [replace(a, name=f"blocked {a.name}" if blocks else a.name) for a in op.algorithms(params, ins, outs)]
 
 
 def compute_blocked(plan: Plan, i: int, arrays: list[np.ndarray]) -> None:
@@ -83,7 +89,8 @@ class BlockedProgram(PoisonedCpuProgram):
 class BlockedDevice(CpuDevice):
     """The CPU with pretended kernels for blocks."""
 
-    algorithms = fuses = None  # type: ignore[assignment]
+    fuses = None
+    algorithms = staticmethod(ways)  # type: ignore[assignment]
     layouts = staticmethod(offer)  # type: ignore[assignment]
 
     def load(self, plan: Plan, memory: Any, poison: bool = False, graph: bool = False) -> Any:
@@ -118,7 +125,7 @@ def network() -> mx.sym.Symbol:
 
 def compiled(symbol: mx.sym.Symbol, program: str = "eval", layouts: Any = offer, **options: Any) -> Compilation:
     prepared = prepare(symbol, SHAPES, program=program, **options)
-    return run_passes(prepared.graph, replace(prepared.request, layouts=layouts), prepared.layout)
+    return run_passes(prepared.graph, replace(prepared.request, layouts=layouts, algorithms=ways), prepared.layout)
 
 
 def ops(state: Compilation) -> list[str]:

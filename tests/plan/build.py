@@ -60,8 +60,13 @@ class First(_Binary):
         return ((0, 0),)
 
 
-class Dense(_Binary):
-    """Overwrites nothing; costs 100 operations an output element."""
+class _OfAnySizes(_Binary):
+    def infer_shape(self, p: Any, ins: Any, outs: Any) -> Any:
+        return ins, outs
+
+
+class Dense(_OfAnySizes):
+    """Of tensors of any sizes; overwrites nothing; costs 100 operations an output element."""
 
     name = "t_dense"
 
@@ -69,8 +74,8 @@ class Dense(_Binary):
         return Cost(100.0 * outs[0].size, sum(t.nbytes for t in ins), outs[0].nbytes)
 
 
-class Update(_Binary):
-    """Changes its first input."""
+class Update(_OfAnySizes):
+    """Changes its first input by a second one of any size."""
 
     name = "t_update"
 

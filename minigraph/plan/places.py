@@ -1,0 +1,164 @@
+"""Where the buffers of a plan lie and of what types they are, and the verifier's error, which tells of them."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import starmap
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base import BLOCKED, PLAIN, TRANSPOSED, MXNetError, Shape, TensorType
+from .plan import Kind, Plan
+
+Int64Array = NDArray[np.int64]
+
+
+class VerificationError(MXNetError):
+    """A plan that would compute something else than it says.
+
+    `instructions` are the two (or the one) at fault, -1 standing for the start of the program and the number of
+    instructions for its end; `arena` and `byte_range` (first, past the last) say where, when bytes are concerned.
+    """
+
+    def __init__(self, message: str, instructions: Sequence[int] = (), arena: str = "",
+                 byte_range: tuple[int, int] = (0, 0)) -> None:
+        super().__init__(message)
+        self.instructions = tuple(int(i) for i in instructions)
+        self.arena = arena
+        self.byte_range = byte_range
+
+
+class Places:
+    """Where every buffer of a plan lies, as arrays over all buffers, and the words for error messages.
+
+    `start` and `end` are addresses in one space that holds all arenas one after another; `value` is the buffer whose
+    value a view is another name of (itself for any other buffer); `storage` the first buffer of a chain that shares
+    its bytes; `until` is, for a value, the last `dies` of all its names.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._check_columns()
+        columns = plan.buffers
+        self.arena, self.offset, self.bytes, self.born, self.dies, self.shares = (
+            np.array(column, np.int64).reshape(-1)
+            for column in (columns.arena, columns.offset, columns.bytes, columns.born, columns.dies, columns.shares))
+        self.view = np.array(columns.view, bool).reshape(-1)
+        self.arena_bytes = np.array([arena.bytes for arena in plan.arenas], np.int64)
+
+    def __len__(self) -> int:
+        return len(self.arena)
+
+    def _check_columns(self) -> None:
+        for what, columns in (("buffer", self.plan.buffers), ("instruction", self.plan.instructions)):
+            for name, column in vars(columns).items():
+                if len(column) != len(columns):
+                    raise VerificationError(f"the {what} column {name!r} has {len(column)} rows, the others "
+                                            f"{len(columns)}; every column needs one row for each {what}")
+
+    @cached_property
+    def types(self) -> tuple[list[TensorType], list[int]]:
+        """The different types of buffers, each a sound one, and the number of each buffer's own."""
+        columns = self.plan.buffers
+        number: dict[tuple[Any, ...], int] = {}
+        rows = zip(columns.shape, columns.dtype, columns.layout, strict=True)
+        kind_of = [number.setdefault(row, len(number)) for row in rows]
+        for row, k in number.items():
+            if not _is_sound(*row):
+                b = kind_of.index(k)
+                self.fail(f"{self.buffer(b)} has the shape {row[0]}, the dtype {row[1]} and the layout {row[2]!r}; a "
+                          f"shape holds whole numbers, 0 or more, and the layouts are {PLAIN!r}, {BLOCKED!r} of two or "
+                          f"more axes, and {TRANSPOSED!r} of two")
+        return list(starmap(TensorType, number)), kind_of
+
+    @cached_property
+    def base(self) -> Int64Array:
+        """First address of each arena."""
+        return np.concatenate(([0], np.cumsum(self.arena_bytes))).astype(np.int64)
+
+    @cached_property
+    def start(self) -> Int64Array:
+        """First address of each buffer."""
+        return self.base[self.arena] + self.offset
+
+    @cached_property
+    def end(self) -> Int64Array:
+        """Address past the last byte of each buffer."""
+        return self.start + self.bytes
+
+    @cached_property
+    def value(self) -> Int64Array:
+        """The buffer of which each view is another name, itself for a buffer that is none."""
+        return self._follow(np.where(self.view, self.shares, np.arange(len(self))))
+
+    @cached_property
+    def storage(self) -> Int64Array:
+        """The first buffer of the chain of views and in-place successors that each buffer belongs to."""
+        return self._follow(np.where(self.shares >= 0, self.shares, np.arange(len(self))))
+
+    @cached_property
+    def until(self) -> Int64Array:
+        """For a value: the first instruction at which none of its names is needed any longer."""
+        last = self.dies.copy()
+        np.maximum.at(last, self.value, self.dies)
+        return last
+
+    def _follow(self, parent: Int64Array) -> Int64Array:
+        """The ends of chains of parents, by doubling the step; an error when a chain runs in a circle."""
+        for _ in range(len(self).bit_length() + 1):
+            further = parent[parent]
+            if np.array_equal(further, parent):
+                return parent
+            parent = further
+        culprit = int(np.flatnonzero(parent[parent] != parent)[0])
+        self.fail(f"{self.buffer(culprit)} shares bytes with itself in a circle of `shares`")
+
+    # -- words -------------------------------------------------------------------------------------------------
+    def instruction(self, index: int) -> str:
+        """An instruction for people, its number, name and op."""
+        if index < 0:
+            return "the start of the program"
+        if index >= len(self.plan):
+            return "the end of the program"
+        columns = self.plan.instructions
+        what = columns.op[index] or _kind_name(columns.kind[index])
+        return f"instruction {index} {columns.name[index]!r} ({what})"
+
+    def buffer(self, index: int) -> str:
+        """A buffer for people, its number and name."""
+        return f"buffer {index} {self.plan.buffers.name[index]!r}"
+
+    def where(self, low: int, high: int) -> str:
+        """A range of addresses for people, as an arena and offsets in it."""
+        arena, first, last = self.locate(low, high)
+        return f"bytes [{first}, {last}) of arena {arena!r}"
+
+    def locate(self, low: int, high: int) -> tuple[str, int, int]:
+        """Arena, first offset and offset past the last of a range of addresses."""
+        arena = min(int(np.searchsorted(self.base, low, side="right")) - 1, len(self.plan.arenas) - 1)
+        base = int(self.base[arena])
+        return self.plan.arenas[arena].name, int(low) - base, int(high) - base
+
+    def fail(self, message: str, *instructions: int, at: tuple[int, int] | None = None) -> NoReturn:
+        """Raise the error; `at` is the range of addresses that it concerns."""
+        if at is None:
+            raise VerificationError(message, instructions)
+        arena, first, last = self.locate(*at)
+        raise VerificationError(f"{message}, at bytes [{first}, {last}) of arena {arena!r}", instructions, arena,
+                                (first, last))
+
+
+def _is_sound(shape: Shape, dtype: np.dtype, layout: str) -> bool:
+    """Whether a buffer may be of such a type; its bytes must be a number of 64 bits."""
+    ranks = {PLAIN: True, BLOCKED: len(shape) >= 2, TRANSPOSED: len(shape) == 2}
+    return all(isinstance(d, (int, np.integer)) and d >= 0 for d in shape) and ranks.get(layout, False) \
+        and TensorType(shape, dtype, layout).nbytes <= np.iinfo(np.int64).max
+
+
+def _kind_name(kind: int) -> str:
+    try:
+        return Kind(kind).name.lower().replace("_", "-")
+    except ValueError:
+        return f"kind {kind}"
