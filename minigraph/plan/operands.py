@@ -50,7 +50,7 @@ class Operands:
             elif kind in COPIES and kind_of[reads[0]] != kind_of[writes[0]]:
                 self.fail(i, f"copies {self.operand(reads[0])} into {self.operand(writes[0])}; shape, dtype and "
                               f"layout must be the same")
-        self._check_persistent()
+        self._check_ends()
         return len(code) + len(kind_of)
 
     def _check_once(self, i: int, key: tuple[Any, ...]) -> None:
@@ -71,8 +71,13 @@ class Operands:
                 self.places.fail(f"{self.operand(b)} is a view of {self.operand(source)}; dtype and layout must be "
                                  f"the same, and rows in a layout that is not row-major", int(self.places.born[b]))
 
-    def _check_persistent(self) -> None:
-        for tensor in self.plan.persistent:
+    def _check_ends(self) -> None:
+        """What the outside sees is row-major, and a persistent tensor keeps its type."""
+        persistent = self.plan.persistent
+        for b in (*self.plan.inputs.values(), *self.plan.outputs.values(), *(t.first for t in persistent)):
+            if self.kinds[self.kind_of[b]].layout != PLAIN:
+                self.places.fail(f"{self.operand(b)} is an input, an output or persistent; it must be row-major")
+        for tensor in persistent:
             if self.kind_of[tensor.first] != self.kind_of[tensor.last]:
                 self.places.fail(f"persistent tensor {tensor.name!r} begins as {self.operand(tensor.first)} and ends "
                                  f"as {self.operand(tensor.last)}; shape, dtype and layout must be the same",

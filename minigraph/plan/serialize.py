@@ -24,7 +24,16 @@ from ..ops.params import parse_params
 from ..ops.registry import get_op
 from .diff import diff
 from .plan import Arena, BufferColumns, Figures, InstructionColumns, Persistent, Plan
-from .reading import Reader, converting, read_object, skip_spaces
+from .reading import (
+    Reader,
+    converting,
+    read_object,
+    require,
+    require_list,
+    require_lists,
+    require_object,
+    skip_spaces,
+)
 
 __all__ = ["FORMAT_VERSION", "diff", "dumps", "load", "loads", "save"]
 FORMAT, FORMAT_VERSION = "minigraph-plan", 1
@@ -46,12 +55,14 @@ def loads(text: str, fingerprint: str | None = None, where: str = "plan") -> Pla
     """
     try:
         document = _Document(text, where, fingerprint).read()
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise MXNetError(f"{where} is truncated or damaged: {error}") from error
     try:
         return _decode(document["plan"], document["fingerprint"], where)
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError) as error:
-        raise MXNetError(f"{where} is damaged: {type(error).__name__}: {error}; save the plan again") from error
+    except KeyError as error:
+        raise MXNetError(f"{where} is damaged: it has no {error}; save the plan again") from error
+    except ValueError as error:
+        raise MXNetError(f"{where} is damaged: {error}; save the plan again") from error
 
 
 def save(plan: Plan, path: str | os.PathLike) -> None:
@@ -171,37 +182,81 @@ def _encode_params(columns: InstructionColumns) -> tuple[list[dict[str, Any]], l
 # -- from JSON -------------------------------------------------------------------------------------------------
 def _decode(body: dict[str, Any], fingerprint: str, where: str) -> Plan:
     values = {field.name: body[field.name] for field in fields(Plan) if field.name != "fingerprint"}
-    for name, value in values.items():
-        if isinstance(value, list):
-            values[name] = tuple(value)
-    values["arenas"] = tuple(Arena(*row) for row in body["arenas"])
-    values["persistent"] = tuple(Persistent(*row) for row in body["persistent"])
-    values["figures"] = Figures(**body["figures"])
+    require_object({"fingerprint": fingerprint, **{name: values[name] for name in ("program", "memory")}}, "a text",
+                   "plan")
+    for name in ("streams", "parameters", "without_gradient"):
+        require_list(values[name], "a text", name)
+        values[name] = tuple(values[name])
+    for name in ("inputs", "outputs"):
+        require_object(values[name], "a whole number", name)
+    values["arenas"] = tuple(Arena(*row) for row in _rows(body["arenas"], "arenas", 2, 1))
+    values["persistent"] = tuple(Persistent(*row) for row in _rows(body["persistent"], "persistent", 1, 2))
+    values["figures"] = _figures(body["figures"])
     values["buffers"] = _columns(BufferColumns, body["buffers"])
     values["instructions"] = _decode_instructions(body, where)
-    values["ranges"] = {name: (int(first), int(last)) for name, (first, last) in body["ranges"].items()}
+    require_object(body["ranges"], "a list", "ranges")
+    values["ranges"] = dict(zip(body["ranges"], _rows([*body["ranges"].values()], "ranges", 0, 2), strict=True))
     return Plan(fingerprint=fingerprint, **values)
+
+
+def _rows(rows: Any, name: str, texts: int, numbers: int) -> list[tuple[Any, ...]]:
+    """A list of rows, each of so many texts and so many whole numbers."""
+    require_list(rows, "a list", name)
+    for k, row in enumerate(rows):
+        if len(row) != texts + numbers:
+            raise ValueError(f"{name}[{k}] has {len(row)} items; it must have {texts + numbers}")
+        require(row[:texts], "a text", f"{name}[{k}]")
+        require(row[texts:], "a whole number", f"{name}[{k}], after {texts} texts,")
+    return [tuple(row) for row in rows]
+
+
+def _figures(members: Any) -> Figures:
+    require_object({"figures": members}, "an object", "plan")
+    require_object(members.get("pass_seconds"), "a number", "figures.pass_seconds")
+    kinds = {"int": "a whole number", "float": "a number", "str": "a text", "dict[str, float]": "an object"}
+    for field in fields(Figures):
+        require_object({field.name: members[field.name]}, kinds[str(field.type)], "figures")
+    return Figures(**members)
 
 
 def _buffer_columns(text: str, position: int, _: dict[str, Any]) -> tuple[dict[str, Any], int]:
     word = _Once()
-    return read_object(text, position, {
-        "shape": _each(_Once(tuple)), "dtype": _each(_Once(dtype_of)), "layout": _each(word),
-        "buffer_class": _each(word), **dict.fromkeys(("arena", "offset", "bytes", "born", "dies", "shares"), _ints)})
+    return _read_columns(text, position, "buffers", {
+        "name": _each("a text"), "shape": _each_row(_Once(tuple)), "dtype": _each("a text", _Once(dtype_of)),
+        "layout": _each("a text", word), "buffer_class": _each("a text", word), "view": _each("true or false"),
+        **dict.fromkeys(("arena", "offset", "bytes", "born", "dies", "shares"), _ints)})
 
 
 def _instruction_columns(text: str, position: int, _: dict[str, Any]) -> tuple[dict[str, Any], int]:
     word, number = _Once(), _Once()
-    numbers = _each(lambda row: tuple(map(number, row)))
-    return read_object(text, position, {
-        "op": _each(word), "algorithm": _each(word), "unread": _each(_Once(tuple)), "reads": numbers, "writes": numbers,
+    numbers = _each_row(lambda row: tuple(map(number, row)))
+    return _read_columns(text, position, "instructions", {
+        "name": _each("a text"), "op": _each("a text", word), "algorithm": _each("a text", word),
+        "unread": _each_row(_Once(tuple)), "reads": numbers, "writes": numbers, "value": _each("a number"),
         **dict.fromkeys(("kind", "stream", "workspace", "event", "params"), _ints)})
 
 
+Column = Callable[[Any, str], Any]
+"""From a column of a file, and its place for errors, to that of a plan; ValueError for what is of another kind."""
+
+
+def _read_columns(text: str, position: int, where: str, columns: dict[str, Column]) -> tuple[dict[str, Any], int]:
+    def reader(name: str, column: Column) -> Reader:
+        return converting(lambda value: column(value, f"{where}.{name}"))
+    return read_object(text, position, {name: reader(name, column) for name, column in columns.items()})
+
+
 def _decode_instructions(body: dict[str, Any], where: str) -> InstructionColumns:
+    require_list(body["params"], "an object", "params")
+    for entry in body["params"]:
+        require_object({"op": entry.get("op")}, "a text", "params")
+        require_object({"fields": entry.get("fields")}, "an object", "params")
     table = [parse_params(get_op(entry["op"]).Params, entry["fields"], f"{where}, operator {entry['op']}")
              for entry in body["params"]]
     columns = body["instructions"]
+    for i, index in enumerate(columns["params"]):
+        if not -1 <= index < len(table):
+            raise ValueError(f"instructions.params[{i}] is {index}; the file has parameters 0 to {len(table) - 1}")
     params = [None if index < 0 else table[index] for index in columns["params"]]
     return _columns(InstructionColumns, {**columns, "params": params})
 
@@ -218,11 +273,25 @@ class _Once:
         return self.known.setdefault(value, value)
 
 
-def _each(convert: Callable[[Any], Any]) -> Reader:
-    return converting(lambda column: list(map(convert, column)))
+def _each(kind: str, convert: Callable[[Any], Any] | None = None) -> Column:
+    """A column of values of a kind."""
+    def read(column: Any, where: str) -> Any:
+        require_list(column, kind, where)
+        return column if convert is None else list(map(convert, column))
+    return read
 
 
-_ints: Reader = converting(lambda column: array("q", column))
+def _each_row(convert: Callable[[Any], Any]) -> Column:
+    """A column of lists of whole numbers."""
+    def read(column: Any, where: str) -> Any:
+        require_lists(column, "a whole number", where)
+        return list(map(convert, column))
+    return read
+
+
+def _ints(column: Any, where: str) -> Any:
+    require_list(column, "a whole number", where)
+    return array("q", column)
 
 
 def _columns(cls: type, columns: dict[str, Any]) -> Any:

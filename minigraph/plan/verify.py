@@ -137,7 +137,6 @@ class _Playback:
     def _start(self) -> None:
         """Inputs and persistent tensors own their bytes; nothing else claims a value before the program."""
         given = [*self.plan.inputs.items(), *((tensor.name, tensor.first) for tensor in self.plan.persistent)]
-        self._check_known(given)
         for name, b in given:
             self._check_value(-1, b, f"has {name!r} in")
             if self.born[b] != -1:
@@ -160,7 +159,6 @@ class _Playback:
         """Outputs and persistent tensors hold their values, the latter at home; every buffer had its writer."""
         last = [(tensor.name, tensor.last) for tensor in self.plan.persistent]
         outputs = list(self.plan.outputs.items())
-        self._check_known([*outputs, *last])
         for name, b in outputs:
             self._check_held(f"output {name!r}", b)
         for name, b in last:
@@ -199,11 +197,6 @@ class _Playback:
                 self._fail(f"{self.places.buffer(b)} is a view, born at {self.places.instruction(born)}, of "
                            f"{self.places.buffer(value)}, which is written later by "
                            f"{self.places.instruction(self.born[value])}", born, self.born[value], at=self._span(b))
-
-    def _check_known(self, named: list[tuple[str, int]]) -> None:
-        for name, b in named:
-            if not 0 <= b < len(self.places):
-                self._fail(f"{name!r} is buffer {b}; the plan has buffers 0 to {len(self.places) - 1}")
 
     # -- accesses --------------------------------------------------------------------------------------------------
     def _check_value(self, i: int, b: int, does: str) -> None:

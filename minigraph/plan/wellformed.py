@@ -13,11 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import ALIGNMENT, MXNetError
+from ..ops.op import Op
 from ..ops.registry import get_op
 from .places import Int64Array, Places, VerificationError
 from .plan import Kind
 
 COPIES = (Kind.COPY_OUT, Kind.COPY_IN)
+MOST_BYTES = 1 << 56
+"""The most bytes of an arena: more than anything holds, and addresses over all arenas stay numbers of 64 bits."""
 _SPACES = ("device", "host", "file")
 
 
@@ -45,14 +48,15 @@ def check_form(places: Places) -> int:
     _check_buffers(places)
     _check_shares(places)
     _check_ranges(places)
+    _check_named(places)
     return 6 * len(places) + len(places.storage) + _Instructions(places).check()
 
 
 def _check_arenas(places: Places) -> None:
     for arena in places.plan.arenas:
-        if arena.space not in _SPACES or arena.bytes < 0:
+        if arena.space not in _SPACES or not 0 <= arena.bytes <= MOST_BYTES:
             places.fail(f"arena {arena.name!r} lies in {arena.space!r} with {arena.bytes} bytes; it must lie in one "
-                        f"of {', '.join(_SPACES)} and have 0 bytes or more")
+                        f"of {', '.join(_SPACES)} and have 0 to {MOST_BYTES} bytes")
 
 
 def _check_buffers(places: Places) -> None:
@@ -61,7 +65,7 @@ def _check_buffers(places: Places) -> None:
     _refuse(places, (places.arena < 0) | (places.arena >= count), f"names an arena that is none of the {count}",
             "arena")
     room = places.arena_bytes[places.arena]
-    outside = (places.offset < 0) | (places.bytes < 0) | (places.offset + places.bytes > room)
+    outside = (places.offset < 0) | (places.bytes < 0) | (places.offset > room - places.bytes)
     _refuse(places, outside, "does not lie within its arena", "offset", "bytes", arena_bytes=room)
     _refuse(places, places.offset % ALIGNMENT != 0, f"does not lie at a multiple of {ALIGNMENT}", "offset")
     needed = _needed_bytes(places)
@@ -99,6 +103,15 @@ def _check_ranges(places: Places) -> None:
         at = last
     if at != len(places.plan):
         places.fail(f"the ranges end at {at}, but the plan has {len(places.plan)} instructions", at)
+
+
+def _check_named(places: Places) -> None:
+    """What the outside reads and writes are buffers of the plan."""
+    plan = places.plan
+    held = [(t.name, b) for t in plan.persistent for b in (t.first, t.last)]
+    for name, b in (*plan.inputs.items(), *plan.outputs.items(), *held):
+        if not 0 <= b < len(places):
+            places.fail(f"{name!r} is buffer {b}; the plan has buffers 0 to {len(places) - 1}")
 
 
 def _needed_bytes(places: Places) -> Int64Array:
@@ -227,6 +240,8 @@ class _Instructions:
             op = get_op(columns.op[i])
         except MXNetError as error:
             self._fail(i, f"cannot be checked: {error}")
+        if type(op).compute is Op.compute:
+            self._fail(i, "cannot be computed: its op only stands for others, which it expands to")
         if not isinstance(columns.params[i], op.Params):
             self._fail(i, f"has the parameters {columns.params[i]!r}; its op takes {op.Params.__name__}")
 

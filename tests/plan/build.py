@@ -28,7 +28,14 @@ from minigraph.plan.plan import (
 FLOAT = np.dtype(np.float32)
 
 
-class Unary(Op):
+class _Small(Op):
+    """Base; nothing runs these plans."""
+
+    def compute(self, p: Any, ins: Any, outs: Any, work: Any) -> None:
+        raise AssertionError("these plans are not run")
+
+
+class Unary(_Small):
     """May overwrite its input."""
 
     name = "t_unary"
@@ -37,7 +44,7 @@ class Unary(Op):
         return ((0, 0),)
 
 
-class _Binary(Op):
+class _Binary(_Small):
     def inputs(self, p: Any) -> tuple[str, ...]:
         return ("lhs", "rhs")
 
@@ -92,7 +99,7 @@ class Like(_Binary):
         return (1,)
 
 
-class Pair(Op):
+class Pair(_Small):
     """Has two outputs."""
 
     name = "t_pair"
@@ -114,7 +121,7 @@ class TunedParams:
     axis: Any = param(None, "int", "an optional integer")
 
 
-class Tuned(Op):
+class Tuned(_Small):
     """Has parameters of every kind."""
 
     name = "t_tuned"

@@ -4,7 +4,9 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import zlib
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,52 @@ def test_columns_that_are_missing_or_of_the_wrong_kind_are_refused() -> None:
                    lambda body: body["buffers"]["offset"].__setitem__(0, 2**70)):
         with pytest.raises(MXNetError, match="damaged"):
             loads(signed(chain(), change))
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    (lambda body: body["buffers"]["offset"].__setitem__(1, 1.5), r"buffers.offset\[1\] is 1.5; it must be a whole"),
+    (lambda body: body["buffers"]["offset"].__setitem__(1, True), r"buffers.offset\[1\] is True; it must be a whole"),
+    (lambda body: body["buffers"]["bytes"].__setitem__(0, 2**70), r"buffers.bytes\[0\] .* whole number of 64 bits"),
+    (lambda body: body["buffers"]["shape"].__setitem__(2, [4, "4"]), r"buffers.shape\[2\]\[1\] is '4'; it must be a"),
+    (lambda body: body["buffers"].__setitem__("view", [0] * 7), r"buffers.view\[0\] is 0; it must be true or false"),
+    (lambda body: body["instructions"]["reads"].__setitem__(0, None), r"instructions.reads\[0\] is None; .* a list"),
+    (lambda body: body["instructions"]["value"].__setitem__(2, "x"), r"instructions.value\[2\] is 'x'; .* a number"),
+    (lambda body: body["instructions"]["params"].__setitem__(2, 99), r"instructions.params\[2\] is 99; the file has"),
+    (lambda body: body["ranges"].__setitem__("step", [0, 1.0]), r"ranges\[0\].* is 1.0; it must be a whole number"),
+    (lambda body: body["arenas"].__setitem__(0, ["x", "device"]), r"arenas\[0\] has 2 items; it must have 3"),
+    (lambda body: body["inputs"].__setitem__("data", "0"), r"inputs\['data'\] is '0'; it must be a whole number"),
+    (lambda body: body["figures"].__setitem__("nodes", None), r"figures\['nodes'\] is None; it must be a whole"),
+])
+def test_a_value_of_the_wrong_kind_is_told_with_its_place(change: Any, told: str) -> None:
+    with pytest.raises(MXNetError, match=told):
+        loads(signed(chain(), change))
+
+
+def leaves(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place of a JSON value: a container and a key of it."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield value, key
+        yield from leaves(item)
+
+
+def test_whatever_is_put_in_whatever_place_of_a_file_the_error_is_a_clear_one() -> None:
+    refused = 0
+    for make in (swap, tuned):
+        document = json.loads(dumps(make()))
+        for container, key in list(leaves(document)):
+            kept = container[key]
+            for wrong in (1.5, None, "x", True, -1, 2**62, 2**70, [], {}, [None]):
+                container[key] = wrong
+                body = json.dumps(document["plan"], separators=(",", ":"), ensure_ascii=False)
+                text = json.dumps({**document, "checksum": zlib.crc32(body.encode())})
+                try:
+                    verify(loads(text))
+                except MXNetError as error:
+                    refused += 1
+                    assert not re.search(r"(Type|Attribute|Index|Key|Value)Error|'int' object", str(error)), str(error)
+            container[key] = kept
+    assert refused > 1000
 
 
 def signed(plan: Any, change: Any) -> str:
