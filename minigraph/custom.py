@@ -35,7 +35,8 @@ from typing import TypeVar
 from . import ops  # noqa: F401 - fills the registry, so that taken names are known
 from .base import MXNetError
 from .ops import registry
-from .ops.op import Op
+from .ops.guard import guard
+from .ops.op import RECOMPUTE, Op
 from .ops.params import REQUIRED, param
 
 __all__ = ["REQUIRED", "Op", "param", "register"]
@@ -48,17 +49,38 @@ def register(cls: T) -> T:
 
     Everything about it is in the class, a subclass of `Op`, of which one instance is made. MXNetError when the name is
     no identifier or is taken, when `compute` (or `expand`) is missing, or when `Params` is not what `param` describes.
+    What a member raises later, or returns wrongly, reaches the caller as an MXNetError that names node, operator and
+    member, with what was raised as its cause.
     """
     if not (isinstance(cls, type) and issubclass(cls, Op)):
         raise TypeError(f"register takes a class derived from minigraph.Op, got {cls!r}")
+    if not isinstance(cls.aliases, tuple):
+        raise MXNetError(f"operator class {cls.__name__}: aliases is {cls.aliases!r}; it must be a tuple of names")
     for name in (getattr(cls, "name", None), *cls.aliases):
         if not isinstance(name, str) or not name.isidentifier():
             raise MXNetError(f"operator class {cls.__name__} needs a name that is an identifier, got {name!r}")
     if cls.compute is Op.compute and cls.expand is Op.expand:
         raise MXNetError(f"operator {cls.name} defines no compute(self, p, ins, outs, work), which writes its outputs")
     _check_params(cls)
+    _check_declarations(cls)
     registry.register(cls)
+    guard(registry.get_op(cls.name))
     return cls
+
+
+def _check_declarations(cls: type[Op]) -> None:
+    """What a class declares without a member function."""
+    if cls.recompute not in RECOMPUTE:
+        raise MXNetError(f"operator {cls.name}: recompute is {cls.recompute!r}; it must be one of "
+                         f"{', '.join(RECOMPUTE)}")
+    for name in ("pointwise", "moves", "as_stored", "has_stages"):
+        if not isinstance(getattr(cls, name), bool):
+            raise MXNetError(f"operator {cls.name}: {name} is {getattr(cls, name)!r}; it must be True or False")
+    if not isinstance(cls.looks_up, tuple) or not all(isinstance(k, int) for k in cls.looks_up):
+        raise MXNetError(f"operator {cls.name}: looks_up is {cls.looks_up!r}; it must be a tuple of numbers of inputs")
+    if cls.transfer is not None:
+        raise MXNetError(f"operator {cls.name}: transfer is {cls.transfer!r}; only the framework's own operators move "
+                         f"values between memories, so leave it None")
 
 
 def _check_params(cls: type[Op]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Entry, MXNetError, PartialShape, Shape
-from ..ops.op import Op, ShapeError, format_shape, is_complete
+from ..ops.op import Op, OperatorError, ShapeError, format_shape, is_complete
 from ..ops.registry import get_op
 from .graph import FORWARD, Graph
 
@@ -80,6 +80,14 @@ class GraphBuilder:
 def infer_node(op: Op, params: Any, name: str, types: Sequence[tuple[PartialShape, np.dtype | None]],
                input_names: Sequence[str]) -> list[tuple[PartialShape, np.dtype | None]]:
     """Output types of one node from complete input types; the error names op, node, inputs and both values."""
+    try:
+        return _inferred_types(op, params, name, types, input_names)
+    except OperatorError as error:
+        raise error.at(name) from error.__cause__
+
+
+def _inferred_types(op: Op, params: Any, name: str, types: Sequence[tuple[PartialShape, np.dtype | None]],
+                    input_names: Sequence[str]) -> list[tuple[PartialShape, np.dtype | None]]:
     count = len(op.outputs(params))
     try:
         ins, outs = op.infer_shape(params, [shape for shape, _ in types], [None] * count)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base import MXNetError
-from ..ops.op import Op, ShapeError, format_shape, is_complete, merge_shapes
+from ..ops.op import Op, OperatorError, ShapeError, format_shape, is_complete, merge_shapes
 from .builder import describe
 from .graph import Graph
 
@@ -64,7 +64,7 @@ def _visit(graph: Graph, i: int, values: list, rule: Rule, merge: Callable[[Any,
     found = memo.get(key)
     try:
         if found is None:
-            found = memo[key] = _checked(op, rule(op, params, ins, outs), ins, outs)
+            found = memo[key] = rule(op, params, ins, outs)
         changed = False
         for entry, value in (*zip(inputs, found[0], strict=True), *zip(outputs, found[1], strict=True)):
             merged = merge(values[entry], value)
@@ -72,21 +72,14 @@ def _visit(graph: Graph, i: int, values: list, rule: Rule, merge: Callable[[Any,
                 values[entry] = merged
                 changed = True
         return changed
+    except OperatorError as error:
+        raise error.at(graph.name[i]) from error.__cause__
     except ShapeError as error:
         types = [(graph.shape[e], graph.dtype[e]) for e in inputs]
         where = describe(op, graph.name[i], types, [graph.entry_name(e) for e in inputs])
         if any(is_complete(shape) for shape in outs):
             where += " -> " + ", ".join(format_shape(graph.shape[e]) for e in outputs)
         raise ShapeError(f"{where}: {error}") from None
-
-
-def _checked(op: Op, found: Any, ins: list, outs: list) -> tuple[list, list]:
-    """What an operator infers; MXNetError when it is not one value for each input and each output."""
-    if not isinstance(found, tuple) or len(found) != 2 or not all(isinstance(each, (list, tuple)) for each in found) \
-            or (len(found[0]), len(found[1])) != (len(ins), len(outs)):
-        raise MXNetError(f"operator {op.name}: infer_shape and infer_dtype must return a list for its {len(ins)} "
-                         f"inputs and one for its {len(outs)} outputs, got {found!r}")
-    return found
 
 
 def _merge_shape(old: Any, new: Any) -> Any:

@@ -22,6 +22,26 @@ class ShapeError(MXNetError):
     """Two shapes that do not go together; inference adds the op, the node and its inputs to the message."""
 
 
+class OperatorError(MXNetError):
+    """A member of an operator that failed, or returned what it must not: the text names operator, node and member.
+
+    `op` and `params` are those that it was asked with, for whoever knows which node that is; then `at` gives the error
+    with the node's name. What the member raised is the cause.
+    """
+
+    def __init__(self, op: Op, member: str, params: Any, what: str, node: str = "") -> None:
+        super().__init__(f"operator {op.name}{f', node {node}' if node else ''}: {member} {what}")
+        self.op, self.member, self.params, self.what, self.node = op, member, params, what, node
+
+    def at(self, node: str) -> OperatorError:
+        """The same error of a node; one that has a node already stays as it is."""
+        if self.node:
+            return self
+        named = OperatorError(self.op, self.member, self.params, self.what, node)
+        named.__cause__ = self.__cause__
+        return named
+
+
 class Workspace:
     """The planned scratch bytes of one instruction, handed out piece by piece in a fixed order."""
 
@@ -114,6 +134,10 @@ class Encoding:
     kind: TensorType
     reader: str
     reader_params: Any
+
+
+RECOMPUTE = ("cheap", "costly", "never")
+"""How dear a second execution of an op may be."""
 
 
 class Op:

@@ -11,6 +11,7 @@ from ..base import MXNetError
 from ..graph import Graph
 from ..graph.lint import lint
 from ..memory.layout import PersistentLayout
+from ..ops.op import OperatorError
 from ..plan.plan import Plan
 from ..plan.verify import verify
 from .apply_schedule import apply_schedule
@@ -99,7 +100,26 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
+_MOST_NAMED = 3
+"""Nodes that an error names."""
+
+
+def _nodes_of(error: OperatorError, graph: Graph) -> str:
+    """The nodes that an error may be of: those of its operator and parameters."""
+    names = [graph.name[i] for i, op in enumerate(graph.op) if op is error.op and graph.params[i] == error.params]
+    return " or ".join(names[:_MOST_NAMED]) + (f" or {len(names) - _MOST_NAMED} others" if names[_MOST_NAMED:] else "")
+
+
 def run_pass(stage: Pass, state: Compilation) -> None:
+    """Run one pass as `_run_pass` does; an operator's error names the nodes too."""
+    try:
+        _run_pass(stage, state)
+    except OperatorError as error:
+        graphs = [graph for graph in (state.graph, state.symbol_graph) if graph is not None]
+        raise error.at(next(filter(None, (_nodes_of(error, graph) for graph in graphs)), "")) from error.__cause__
+
+
+def _run_pass(stage: Pass, state: Compilation) -> None:
     """Run one pass; MXNetError names the missing field and the pass that provides it, or the rule the pass broke."""
     for name in stage.requires:
         if getattr(state, name) is None:

@@ -6,6 +6,7 @@ that begin with an underscore are there too, and not listed.
 from __future__ import annotations
 
 from ..base import MXNetError
+from ..ops.registry import get_op
 from .arithmetic import NotImplementedForSymbol, hypot, maximum, minimum, pow
 from .attribute import AttrScope
 from .creation import Group, Variable, arange, full, load, load_json, ones, var, zeros
@@ -29,9 +30,10 @@ def __getattr__(name: str) -> Function:
     if name.startswith("__"):
         raise AttributeError(name)
     try:
-        return op_function(name)
+        get_op(name)
     except MXNetError as error:
         raise AttributeError(f"minigraph.symbol has no {name!r}, and no operator is named so") from error
+    return op_function(name)
 
 
 def __dir__() -> list[str]:

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from ..base import MXNetError
-from ..ops.op import Op
+from ..ops.op import Op, OperatorError
 from ..ops.params import is_ignored, parse_params
 from .attribute import current_scope, hidden_spelling, split_input_key
 from .naming import current_names
@@ -23,9 +23,12 @@ def apply_op(op: Op, hint: str, inputs: Sequence[NodeEntry | None], named: Mappi
     for_inputs = _take_attributes(node, current_scope().get(attrs))
     _count_inputs(node, len(inputs) + len(named))
     parse_attributes(node)
-    names = op.inputs(node.params)
+    try:
+        names, for_variables = op.inputs(node.params), op.variable_attrs(node.params)
+        op.outputs(node.params), op.visible_outputs(node.params), op.aux(node.params)
+    except OperatorError as error:
+        raise error.at(node.name) from error.__cause__
     given = _match(node, names, inputs, named)
-    for_variables = op.variable_attrs(node.params)
     for input_name in names:
         entry = given.get(input_name) or new_input(node, input_name)
         if entry[0].op is None:

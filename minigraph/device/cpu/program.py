@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...base import MXNetError, Shape, stored_shape
-from ...ops.op import Workspace
+from ...ops.op import OperatorError, Workspace
 from ...ops.registry import get_op
 from ...plan.plan import Plan
 from ..device import Before, Clock, nothing
@@ -139,6 +139,8 @@ def _compute(node: str, compute: Callable[..., None], params: Any, ins: list[np.
              work: Workspace) -> None:
     try:
         compute(params, ins, outs, work.reset())
+    except OperatorError as error:
+        raise error.at(node) from error.__cause__
     except MXNetError as error:
         raise MXNetError(f"{node}: {error}") from error
 
