@@ -15,7 +15,7 @@ import numpy as np
 
 from ..base import Algorithm, Cost, PartialShape, TensorType, align
 from .bits import BITS, UINT8, ByBits, bits_shape, fitting_bits, has_rows
-from .op import Arrays, Encoding, Op, Sample, Sliced, Workspace, merge_shapes
+from .op import Arrays, Encoding, Op, Sample, Sliced, Workspace, merge_shapes, numbered
 from .params import REQUIRED, param, parse_params
 from .pointwise import CHAIN, flat, joined
 from .registry import get_op, register
@@ -80,7 +80,7 @@ class _Elementwise(Op):
     as_stored = True
 
     def inputs(self, p: ChainParams) -> tuple[str, ...]:
-        return tuple(f"arg{i}" for i in range(p.num_args))
+        return numbered("arg", p.num_args)
 
     def count_param(self) -> str | None:
         return "num_args"

@@ -10,9 +10,9 @@ All scratch comes from the caller, as flat arrays of the sizes told here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -42,10 +42,39 @@ class Columns:
     taps: int
     phases: int
     rows: int                           # a phase
-    starts: tuple[int, ...]             # for each tap of the first axis: the row at which its block begins
-    copies: tuple[tuple[tuple, tuple], ...]     # (index of the matrix, index of the images) that fill it
+    kernel: Shape                       # of as many axes as `spatial` here, as are the next three
+    stride: Shape
+    dilate: Shape
+    pad: Shape
     whole: bool                         # the matrix is the images themselves
     length: int                         # images a chunk
+
+    @cached_property
+    def _phase_of(self) -> dict[int, int]:
+        """The number of each remainder of the stride that taps of the first axis have, in ascending order."""
+        remainders = {tap * self.dilate[0] % self.stride[0] for tap in range(self.kernel[0])}
+        return {remainder: k for k, remainder in enumerate(sorted(remainders))}
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """For each tap of the first axis the row at which its block begins."""
+        split = [divmod(tap * self.dilate[0], self.stride[0]) for tap in range(self.kernel[0])]
+        return tuple(self._phase_of[remainder] * self.rows + whole for whole, remainder in split)
+
+    @cached_property
+    def copies(self) -> tuple[tuple[tuple, tuple], ...]:
+        """(index of the matrix, index of the images) that fill it; made when it is filled, since kernels may be large,
+        and plans ask for sizes alone."""
+        step, copies, phases = self.stride[0], [], self._phase_of
+        for tap, taps in enumerate(product(*map(range, self.kernel[1:]))):
+            for remainder, phase in phases.items():
+                cuts = [clip(self.rows, self.spatial[0], step, remainder - self.pad[0])]
+                cuts += [clip(self.out[a], self.spatial[a], self.stride[a], taps[a - 1] * self.dilate[a] - self.pad[a])
+                         for a in range(1, len(self.out))]
+                if None not in cuts:
+                    copies.append(((ALL, ALL, tap, phase, *(cut[0] for cut in cuts if cut)),
+                                   (ALL, ALL, *(cut[1] for cut in cuts if cut))))
+        return tuple(copies)
 
     @property
     def pixels(self) -> int:
@@ -70,7 +99,7 @@ class Columns:
     @property
     def disjoint(self) -> bool:
         """Whether the blocks of the first axis' taps cover the matrix without overlap."""
-        return len(self.starts) == self.phases and self.rows == self.out[0]
+        return self.kernel[0] == self.phases and self.rows == self.out[0]
 
     def sizes(self, batch: int) -> tuple[int, int]:
         """Elements of scratch for (interleaved images, matrix) of a chunk."""
@@ -100,25 +129,15 @@ def column_layout(groups: int, channels: int, spatial: Shape, out: Shape, kernel
     if not rows:        # an axis of length one before the others: then all kernel axes are "last" ones
         spatial, out, kernel = (1, *spatial), (1, *out), (1, *kernel)
         stride, dilate, pad = (1, *stride), (1, *dilate), (0, *pad)
-    step, offsets = stride[0], [tap * dilate[0] for tap in range(kernel[0])]
-    phases = sorted({offset % step for offset in offsets})
-    height = max(offset // step for offset in offsets) + out[0]
-    starts = tuple(phases.index(offset % step) * height + offset // step for offset in offsets)
-    copies = []
-    for tap, taps in enumerate(product(*map(range, kernel[1:]))):
-        for phase, remainder in enumerate(phases):
-            cuts = [clip(height, spatial[0], step, remainder - pad[0])]
-            cuts += [clip(out[a], spatial[a], stride[a], taps[a - 1] * dilate[a] - pad[a])
-                     for a in range(1, len(out))]
-            if None not in cuts:
-                copies.append(((ALL, ALL, tap, phase, *(cut[0] for cut in cuts if cut)),
-                               (ALL, ALL, *(cut[1] for cut in cuts if cut))))
+    step = stride[0]
+    phases = min(kernel[0], step // gcd(step, dilate[0]))
+    height = (kernel[0] - 1) * dilate[0] // step + out[0]
     count = prod(kernel[1:])
-    whole = ((count, len(phases), step) == (1, 1, 1) and (height, *out[1:]) == spatial and not any(pad))
-    matrix_bytes = groups * channels * count * len(phases) * height * prod(out[1:]) * itemsize
+    whole = ((count, phases, step) == (1, 1, 1) and (height, *out[1:]) == spatial and not any(pad))
+    matrix_bytes = groups * channels * count * phases * height * prod(out[1:]) * itemsize
     length = 1 if prod(out) >= LARGE_IMAGE else min(SMALL_CHUNK, chunk_rows(matrix_bytes))
-    return Columns(groups, channels, spatial, out, count, len(phases), height, starts, tuple(copies), whole,
-                   length)
+    return Columns(groups, channels, spatial, out, count, phases, height, kernel, stride, dilate, pad,
+                   whole, length)
 
 
 class Filler:
@@ -157,7 +176,7 @@ def convolve_sizes(c: Columns, batch: int, filters: int, addend: bool = False) -
     """Elements of each scratch array of `convolve` to `filters` channels a group."""
     n = min(c.length, batch)
     product_size = c.groups * filters * c.pixels * n
-    return *c.sizes(batch), product_size * (n > 1 or addend), product_size * (len(c.starts) > 1)
+    return *c.sizes(batch), product_size * (n > 1 or addend), product_size * (c.kernel[0] > 1)
 
 
 def scatter_sizes(c: Columns, batch: int, filters: int, addend: bool = False) -> tuple[int, int, int, int]:

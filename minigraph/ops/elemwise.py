@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..base import Algorithm, Builder, Entry, PartialShape, TensorType
-from .op import Arrays, Op, Sample, Sliced, Workspace, merge_shapes
+from .op import Arrays, Op, Sample, Sliced, Workspace, merge_shapes, numbered
 from .params import REQUIRED, param
 from .pointwise import Binary, Found, block_bytes, block_scratch, blocks
 from .registry import register
@@ -336,7 +336,7 @@ class AddN(Op):
     recompute = "cheap"
 
     def inputs(self, p: CountParams) -> tuple[str, ...]:
-        return tuple(f"arg{i}" for i in range(p.num_args))
+        return numbered("arg", p.num_args)
 
     def count_param(self) -> str | None:
         return "num_args"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar
 
@@ -337,6 +338,18 @@ class Op:
     def samples(self) -> Sequence[Sample]:
         """Cases for the generated tests: parameters, shapes, tolerances."""
         return ()
+
+
+MOST_OPERANDS = 1 << 18
+"""The most inputs or outputs of an op that has as many as a parameter says: more than the parameters of any network."""
+
+
+@lru_cache(maxsize=64)
+def numbered(stem: str, count: int) -> tuple[str, ...]:
+    """Names of so many inputs or outputs; ShapeError above MOST_OPERANDS."""
+    if count > MOST_OPERANDS:
+        raise ShapeError(f"{count} tensors {stem}0, {stem}1, ... of one operator; {MOST_OPERANDS} are the most")
+    return tuple(f"{stem}{i}" for i in range(count))
 
 
 def only_moves(op: Op, p: Any) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Entry, PartialShape, Shape, TensorType
 from .elemwise import only
-from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, is_complete, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, is_complete, merge_shapes, numbered
 from .params import REQUIRED, param
 from .pointwise import Found
 from .reduce import BackwardLike
@@ -169,7 +169,7 @@ class UpSampling(Op):
     def inputs(self, p: UpSamplingParams) -> tuple[str, ...]:
         if p.sample_type == "bilinear":
             return ("data", "weight")
-        return tuple(f"arg{i}" for i in range(p.num_args))
+        return numbered("arg", p.num_args)
 
     def count_param(self) -> str | None:
         return "num_args"

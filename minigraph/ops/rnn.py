@@ -52,8 +52,15 @@ class RnnParams:
         return 2 if self.mode == "lstm" else 1
 
 
+MOST_LAYERS = 1 << 12
+"""Layers of one RNN: each step of each is a node or more, so that more would be planned for hours."""
+
+
 def weight_shapes(p: RnnParams, features: int) -> list[Shape]:
-    """Shapes of all parameters in the order of the vector, for data of so many features."""
+    """Shapes of all parameters in the order of the vector, for data of so many features; ShapeError for
+    more than MOST_LAYERS."""
+    if p.num_layers > MOST_LAYERS:
+        raise ShapeError(f"RNN: num_layers {p.num_layers} is more than {MOST_LAYERS}, the most that are supported")
     rows, width = GATES[p.mode] * p.state_size, p.state_size * p.directions
     weights: list[Shape] = []
     for layer in range(p.num_layers):

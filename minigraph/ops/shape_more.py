@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base import Builder, Entry, PartialShape, Shape
 from .elemwise import CountParams, only
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, is_complete, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, is_complete, merge_shapes, numbered
 from .params import REQUIRED, param
 from .pointwise import Found
 from .registry import register
@@ -150,7 +150,7 @@ class Stack(Op):
     recompute = "cheap"
 
     def inputs(self, p: StackParams) -> tuple[str, ...]:
-        return tuple(f"arg{i}" for i in range(p.num_args))
+        return numbered("arg", p.num_args)
 
     def count_param(self) -> str | None:
         return "num_args"

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base import Builder, Entry, PartialShape, TensorType
 from .elemwise import only
-from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, is_complete, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, is_complete, merge_shapes, numbered
 from .params import REQUIRED, param
 from .pointwise import Found
 from .registry import register
@@ -45,7 +45,7 @@ class Concat(Op):
     recompute = "cheap"
 
     def inputs(self, p: ConcatParams) -> tuple[str, ...]:
-        return tuple(f"arg{i}" for i in range(p.num_args))
+        return numbered("arg", p.num_args)
 
     def count_param(self) -> str | None:
         return "num_args"
@@ -123,7 +123,7 @@ class SliceChannel(Op):
     def outputs(self, p: SliceChannelParams) -> tuple[str, ...]:
         if p.num_outputs < 1:
             raise ShapeError(f"SliceChannel: num_outputs {p.num_outputs} must be at least 1")
-        return tuple(f"output{i}" for i in range(p.num_outputs)) if p.num_outputs > 1 else ("output",)
+        return numbered("output", p.num_outputs) if p.num_outputs > 1 else ("output",)
 
     def infer_shape(self, p: SliceChannelParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:

@@ -15,14 +15,18 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from ..base import Shape
+from ..base import MXNetError, Shape
 from .chunks import chunks
 from .columns import Columns, column_layout, convolve_sizes, scatter_sizes
+from .op import format_shape
 from .window import ALL
 
 TILE_BYTES = 32 << 20
 """Scratch that an image may take without being cut: much more than caches hold, so that the rows which neighbours both
 read are few, and little beside the tensors of an image that needs more."""
+
+MOST_TILES = 1 << 14
+"""Tiles of an image: their scratch together is more than any memory holds, and so are the tensors."""
 
 Box = tuple[slice, ...]
 
@@ -127,6 +131,11 @@ def _boxes(shape: Shape, size: Callable[[Shape], int], most: int) -> Iterator[Bo
         rows = bisect_right(range(1, length + 1), most, key=lambda n: size((*before, n, *after)))
         if rows or axis == last:
             break
+    count = prod(shape[:axis]) * -(-length // max(1, rows))
+    if count > MOST_TILES:
+        raise MXNetError(f"a convolution over an image of {format_shape(shape)} would be computed in {count} parts, of "
+                         f"{most} elements of scratch each or one position, and {MOST_TILES} are the most; give a "
+                         f"smaller image, pad or kernel")
     step = -(-length // -(-length // max(1, rows)))
     for index in product(*map(range, shape[:axis])):
         for cut in chunks(length, step):

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import Algorithm, TensorType, align
+from ..base import Algorithm, MXNetError, TensorType, align
 from ..graph.graph import Graph
-from ..ops.op import Op
+from ..ops.op import Op, OperatorError
 from .compilation import AlgorithmChoices, Compilation, Sharing
 
 
@@ -49,7 +49,12 @@ class Choices:
         ins, outs, described = graph.inputs[node], graph.entries(node), graph.described
         found = self.known.get((op.name, graph.params[node], *map(described, ins), *map(described, outs)))
         if found is None:
-            found = self.of_op(op, graph.params[node], [*map(graph.type_of, ins)], [*map(graph.type_of, outs)])
+            try:
+                found = self.of_op(op, graph.params[node], [*map(graph.type_of, ins)], [*map(graph.type_of, outs)])
+            except OperatorError as error:
+                raise error.at(graph.name[node]) from error.__cause__
+            except MXNetError as error:
+                raise MXNetError(f"{op.name} {graph.name[node]}: {error}") from error
         return found
 
     def of_op(self, op: Op, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType],

@@ -357,27 +357,30 @@ def _before(g: Geometry, taps: Sequence[Taps]) -> int:
 
 def reaches_all(g: Geometry) -> bool:
     """Whether taps reach every phase of the stride."""
-    return all(sum(count for _, (_, _, count) in _phases(g, axis)) == g.spatial[axis] for axis in range(AXES))
+    return all(len(_reached(g, axis)) == min(g.stride[axis], g.spatial[axis]) for axis in range(AXES))
+
+
+def _reached(g: Geometry, axis: int) -> list[int]:
+    """The phases of the stride along one axis that taps reach, in ascending order; a tap of each stream tells."""
+    taps = range(min(g.kernel[axis], _streams(g, axis)))
+    phases = {(tap * g.dilate[axis] - g.pad[axis]) % g.stride[axis] for tap in taps}
+    return sorted(at for at in phases if at < g.spatial[axis])
 
 
 def _phases(g: Geometry, axis: int) -> Iterator[tuple[Taps, Phase]]:
     """The phases of the stride along one axis that taps reach, with those taps."""
-    for at in range(min(g.stride[axis], g.spatial[axis])):
-        taps = _phase_taps(g, axis, at)
-        if taps is not None:
-            yield taps, (at, g.stride[axis], -(-(g.spatial[axis] - at) // g.stride[axis]))
+    for at in _reached(g, axis):
+        yield _phase_taps(g, axis, at), (at, g.stride[axis], -(-(g.spatial[axis] - at) // g.stride[axis]))
 
 
-def _phase_taps(g: Geometry, axis: int, phase: int) -> Taps | None:
-    """The taps along one axis that reach the pixels phase, phase + stride, ...; None when there are none.
+def _phase_taps(g: Geometry, axis: int, phase: int) -> Taps:
+    """The taps along one axis that reach the pixels phase, phase + stride, ...
 
     Tap r reaches pixel i from the output (i + pad - r dilate) / stride, where that is whole. In ascending order of the
     outputs r descends.
     """
     kernel, stride, dilate, pad = g.kernel[axis], g.stride[axis], g.dilate[axis], g.pad[axis]
     reaching = [r for r in range(kernel) if (phase + pad - r * dilate) % stride == 0]
-    if not reaching:
-        return None
     last, streams = reaching[-1], _streams(g, axis)
     before = sum(-(-(kernel - stream) // streams) for stream in range(last % streams))
     return Taps((phase + pad - last * dilate) // stride, dilate * streams // stride, len(reaching), before)
