@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..base import PartialShape
+from .op import ShapeError, format_shape
+
 SEED, STEP, LOSS_SCALE, RESCALE, CLIP, GLOBAL_NORM, UPDATE_COUNT, FIRST_RATE = 0, 2, 3, 4, 5, 6, 7, 8
 
 
@@ -30,6 +33,14 @@ def scale_words(loss_scale: float) -> np.ndarray:
     words = np.zeros(control_size(0), np.float32)
     words[LOSS_SCALE] = loss_scale
     return words
+
+
+def with_words(control: PartialShape, words: int = FIRST_RATE) -> PartialShape:
+    """The shape of the control buffer; ShapeError where it is no vector of at least so many words."""
+    if control is not None and (len(control) != 1 or (control[0] is not None and control[0] < words)):
+        raise ShapeError(f"the control buffer has the shape {format_shape(control)}; it must have {words} words or "
+                         f"more")
+    return control
 
 
 def set_key(control: np.ndarray, seed: int, step: int) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from .conv_geometry import ConvolutionParams, Geometry, geometry, spatial_params
 from .elemwise import is_sum
 from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import param
-from .registry import register
+from .registry import get_op, register
 from .tiles import Tile, chunk_length, most_scratch
 from .weighted import Weighted
 from .window import check_rank
@@ -157,16 +157,21 @@ class ConvolutionBackward(Op):
     """What the gradients by data and by weight share; of input 2 only the shape is read."""
 
     Params = ConvolutionParams
+    by_data: ClassVar[bool] = False
+    """Whether the gradient is by data, and input 1 the weight; else input 1 is data."""
 
     def infer_shape(self, p, ins, outs):
-        shape = merge_shapes(ins[2], outs[0])
-        return [ins[0], ins[1], shape], [shape]
+        like = merge_shapes(*ins[2:], outs[0])
+        forward = [like, ins[1]] if self.by_data else [ins[1], like]
+        forward, (grad,) = get_op(Convolution.name).infer_shape(p, forward, [ins[0]])
+        like, other = forward if self.by_data else forward[::-1]
+        return [grad, other, *[like] * len(ins[2:])], [like]
 
     def unread(self, p: Any) -> tuple[int, ...]:
         return (2,)
 
     def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
-        data = ins[2] if self.name == "_convolution_backward_data" else ins[1]
+        data = ins[2] if self.by_data else ins[1]
         return Cost(geometry(p, data, ins[0]).flops(), ins[0].nbytes + ins[1].nbytes, outs[0].nbytes)
 
 
@@ -187,13 +192,10 @@ class _ConvolutionBackwardData(ConvolutionBackward):
 
     name = "_convolution_backward_data"
     Params = BackwardDataParams
+    by_data = True
 
     def inputs(self, p: BackwardDataParams) -> tuple[str, ...]:
         return ("out_grad", "weight", "data", *(("addend",) if p.addend else ()))
-
-    def infer_shape(self, p, ins, outs):
-        shape = merge_shapes(*ins[2:], outs[0])
-        return [*ins[:2], *[shape] * len(ins[2:])], [shape]
 
     def inplace(self, p: BackwardDataParams) -> tuple[tuple[int, int], ...]:
         return ((3, 0),) if p.addend else ()

@@ -38,16 +38,16 @@ class _ConvolutionBackwardWeight(ConvolutionBackward):
         lean = work.nbytes < scratch_bytes(self._sizes(g), grad.dtype)
         *scratch, sums, term = take(work, self._sizes(g, lean), grad.dtype)
         # BLAS is faster with the columns on the left; turning a large weight at the end would cost more.
-        shape = (len(c.starts), g.groups, *((c.depth, g.filters) if g.rows else (g.filters, c.depth)))
+        shape = (c.kernel[0], g.groups, *((c.depth, g.filters) if g.rows else (g.filters, c.depth)))
         begin = running[0] if running else None
         if not g.rows:
             total = outs[0].reshape(shape)
             _begin(total, None if begin is None else begin.reshape(shape))
-            _add_taps(g, data, grad, range(len(c.starts)), total, term, scratch, begin is not None)
+            _add_taps(g, data, grad, range(c.kernel[0]), total, term, scratch, begin is not None)
             return
         into = np.moveaxis(g.weight_by_tap(outs[0]), 2, -1)
         before = None if begin is None else np.moveaxis(g.weight_by_tap(begin), 2, -1)
-        parts = [range(tap, tap + 1) for tap in range(len(c.starts))] if lean else [range(len(c.starts))]
+        parts = [range(tap, tap + 1) for tap in range(c.kernel[0])] if lean else [range(c.kernel[0])]
         for taps in parts:
             total, cut = sums.reshape(len(taps), *shape[1:]), slice(taps.start, taps.stop)
             _begin(total.reshape(len(taps), *into.shape[1:]), None if before is None else before[cut])
@@ -60,14 +60,14 @@ class _ConvolutionBackwardWeight(ConvolutionBackward):
             return *c.sizes(batch), g.p.num_filter * c.pixels * n * (n > 1)
         terms = 2 if self.resumes else len(list(islice(parts(g.tiles(), g.batch), 2)))
         return (*most_scratch(g.tiles(), g.batch, of), g.arranged_size(lean) * g.rows,
-                g.weight_size // len(g.columns().starts) * (terms > 1))
+                g.weight_size // g.columns().kernel[0] * (terms > 1))
 
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
         g = geometry(p, ins[1], ins[0])
         c = g.columns()
         filled = g.batch * (2 * c.groups * c.depth * c.width + 2 * (p.num_filter * c.pixels + c.image_size))
         return algorithms_of("rows" if g.rows else "columns", self._sizes(g), self._sizes(g, lean=True),
-                           (len(c.starts) - 1) * filled, ins[0].dtype, g.tiles())
+                           (c.kernel[0] - 1) * filled, ins[0].dtype, g.tiles())
 
     def sliced(self, p: Any, ins: Types, outs: Types) -> Sliced | None:
         return Sliced.sums(ins, outs, "_convolution_backward_weight_resume", whole=(2,))
@@ -109,10 +109,6 @@ class _ConvolutionBackwardWeightResume(_ConvolutionBackwardWeight):
 
     def inputs(self, p: Any) -> tuple[str, ...]:
         return ("out_grad", "data", "weight", "running")
-
-    def infer_shape(self, p, ins, outs):
-        shape = merge_shapes(*ins[2:], outs[0])
-        return [*ins[:2], shape, shape], [shape]
 
     def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:
         return ((3, 0),)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base import Algorithm, PartialShape, TensorType
-from .control import LOSS_SCALE
+from .control import LOSS_SCALE, with_words
 from .op import Arrays, Op, Sample, Sliced, Workspace, merge_shapes
 from .params import param
 from .pointwise import BLOCK, blocks
@@ -49,7 +49,7 @@ class ScaleGradient(Op):
     def infer_shape(self, p: ScaleGradientParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         shape = merge_shapes(ins[0], outs[0])
-        return [shape, ins[1]], [shape]
+        return [shape, with_words(ins[1])], [shape]
 
     def infer_dtype(self, p: ScaleGradientParams, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
@@ -148,7 +148,7 @@ class CheckFinite(Op):
     def infer_shape(self, p: CheckFiniteParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         number = merge_shapes((1,), ins[0], ins[1], outs[0])
-        return [number, number, ins[2]], [number]
+        return [number, number, with_words(ins[2])], [number]
 
     def infer_dtype(self, p: CheckFiniteParams, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:

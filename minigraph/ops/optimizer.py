@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..base import Algorithm, PartialShape, TensorType
-from .control import CLIP, GLOBAL_NORM, RESCALE, lr_word
+from .control import CLIP, GLOBAL_NORM, RESCALE, lr_word, with_words
 from .elemwise import CountParams
 from .loss_scale import FLOAT32, factor_of
-from .op import Arrays, Op, Sample, Workspace, merge_shapes
+from .op import Arrays, Op, Sample, ShapeError, Workspace, merge_shapes, numbered
 from .params import REQUIRED, param
 from .pointwise import BLOCK, block_bytes, block_scratch, blocks
 from .registry import register
@@ -71,8 +71,10 @@ class Update(Op):
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         count = 2 + len(self.states)
         shape = merge_shapes(*ins[:count], *outs)
+        if p.index < 0:
+            raise ShapeError(f"index {p.index} is the number of no parameter")
         factors = [merge_shapes(factor, (1,)) for factor in ins[count + 1:]]
-        return [*[shape] * count, ins[count], *factors], [shape] * len(outs)
+        return [*[shape] * count, with_words(ins[count], lr_word(p.index + 1)), *factors], [shape] * len(outs)
 
     def infer_dtype(self, p: Any, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
@@ -237,7 +239,7 @@ class SumSquares(Op):
 
     def infer_shape(self, p: SumSquaresParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        return list(ins), [merge_shapes((1,), outs[0])]
+        return [ins[0], *(with_words(control) for control in ins[1:])], [merge_shapes((1,), outs[0])]
 
     def infer_dtype(self, p: SumSquaresParams, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
@@ -275,7 +277,7 @@ class GlobalNormScale(Op):
     recompute = "cheap"
 
     def inputs(self, p: CountParams) -> tuple[str, ...]:
-        return (*(f"arg{i}" for i in range(p.num_args)), "control")
+        return (*numbered("arg", p.num_args), "control")
 
     def outputs(self, p: CountParams) -> tuple[str, ...]:
         return ("scale",)
@@ -285,7 +287,7 @@ class GlobalNormScale(Op):
 
     def infer_shape(self, p: CountParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        return [*(merge_shapes(s, (1,)) for s in ins[:-1]), ins[-1]], [merge_shapes((1,), outs[0])]
+        return [*(merge_shapes(s, (1,)) for s in ins[:-1]), with_words(ins[-1])], [merge_shapes((1,), outs[0])]
 
     def infer_dtype(self, p: CountParams, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Entry, PartialShape, Shape, TensorType, dtype_of
 from .basic import known_dims
+from .control import with_words
 from .elemwise import only
 from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, merge_shapes
 from .params import REQUIRED, param
@@ -117,7 +118,7 @@ class Keyed(Op):
     def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         shape = merge_shapes(ins[0], outs[0])
-        return [shape, ins[1]], [shape]
+        return [shape, with_words(ins[1])], [shape]
 
     def infer_dtype(self, p: Any, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
@@ -239,7 +240,7 @@ class SampleOp(Op):
 
     def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        return list(ins), [merge_shapes(known_dims(p.shape), outs[0])]
+        return [*map(with_words, ins)], [merge_shapes(known_dims(p.shape), outs[0])]
 
     def infer_dtype(self, p: Any, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
