@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from .places import Places
-from .plan import Kind
-from .wellformed import COPIES, rules_of
+from .wellformed import COPIES
 
 
 class Homes:
@@ -27,7 +26,6 @@ class Homes:
         self.tensor_of = {self.value[t.first]: k for k, t in enumerate(tensors)}
         self.holders = [{self.value[t.first]} for t in tensors]
         self.since = [-1] * len(tensors)
-        self.mutations: dict[tuple[str, int], tuple[tuple[int, int], ...]] = {}
 
     def check(self) -> int:
         """Follow the whole plan; the number of checks made."""
@@ -36,15 +34,16 @@ class Homes:
             if kind in COPIES:
                 self._copy(i, self.value[reads[0]], self.value[writes[0]])
             elif writes:
-                self._compute(i, kind, reads, writes)
+                self._compute(i, reads, writes)
         for k, tensor in enumerate(self.plan.persistent):
             empty = not self.places.bytes[tensor.first]    # without bytes there is nothing to have at home
             if not empty and self.value[tensor.last] not in self.holders[k]:
                 self._fail(k, len(self.plan), f"is not in {self.places.buffer(tensor.last)}, its home at the end")
         return len(self.holders)
 
-    def _compute(self, i: int, kind: int, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
-        for source, out in self._mutations(i) if kind == Kind.COMPUTE else ():
+    def _compute(self, i: int, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
+        rules = self.places.rules.get(self.plan.instructions.op[i], self.plan.instructions.params[i])
+        for source, out in sorted(rules.mutates) if rules is not None else ():
             tensor = self.tensor_of.get(self.value[reads[source]])
             if tensor is not None:
                 if self.value[reads[source]] not in self.holders[tensor]:
@@ -72,14 +71,6 @@ class Homes:
         self.tensor_of[self.value[b]] = tensor
         self.holders[tensor] = {self.value[b]}
         self.since[tensor] = i
-
-    def _mutations(self, i: int) -> tuple[tuple[int, int], ...]:
-        code = self.plan.instructions
-        key = code.op[i], id(code.params[i])
-        found = self.mutations.get(key)
-        if found is None:
-            found = self.mutations[key] = tuple(sorted(rules_of(key[0], code.params[i]).mutates))
-        return found
 
     def _fail(self, tensor: int, i: int, what: str) -> NoReturn:
         since, name = self.since[tensor], self.plan.persistent[tensor].name

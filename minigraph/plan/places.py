@@ -1,7 +1,9 @@
-"""Where the buffers of a plan lie and of what types they are, and the verifier's error, which tells of them."""
+"""What all parts of the verifier ask of a plan: where its buffers lie and of what types they are, what its operators
+declare; and the error, which tells of them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import starmap
 from typing import Any, NoReturn
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import BLOCKED, PLAIN, TRANSPOSED, MXNetError, Shape, TensorType
+from ..ops.registry import get_op
 from .plan import Kind, Plan
 
 Int64Array = NDArray[np.int64]
@@ -30,6 +33,41 @@ class VerificationError(MXNetError):
         self.byte_range = byte_range
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What an op declares for one set of parameters, as far as a plan must keep to it."""
+
+    inputs: int
+    outputs: int
+    unread: frozenset[int]
+    inplace: frozenset[tuple[int, int]]
+    mutates: frozenset[tuple[int, int]]
+
+
+class KnownRules:
+    """The rules of ops, asked once for equal parameters. Those are known again as objects, which a plan keeps: it takes
+    a fraction of the time of comparing them."""
+
+    def __init__(self) -> None:
+        self._of_object: dict[tuple[str, int], Rules] = {}
+        self._of_value: dict[tuple[str, Any], Rules] = {}
+
+    def get(self, op: str, params: Any) -> Rules | None:
+        """The rules of an op that was asked with these very parameters."""
+        return self._of_object.get((op, id(params)))
+
+    def ask(self, op_name: str, params: Any) -> Rules:
+        """The rules of an op; whatever the op raises."""
+        rules = self._of_value.get((op_name, params))
+        if rules is None:
+            op = get_op(op_name)
+            rules = self._of_value[op_name, params] = Rules(
+                len(op.inputs(params)), len(op.outputs(params)), frozenset(op.unread(params)),
+                frozenset(op.inplace(params)), frozenset(op.mutates(params)))
+        self._of_object[op_name, id(params)] = rules
+        return rules
+
+
 class Places:
     """Where every buffer of a plan lies, as arrays over all buffers, and the words for error messages.
 
@@ -40,6 +78,7 @@ class Places:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.rules = KnownRules()
         self._check_columns()
         columns = plan.buffers
         self.arena, self.offset, self.bytes, self.born, self.dies, self.shares = (

@@ -6,8 +6,7 @@ what the operators declare.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,31 +14,13 @@ from numpy.typing import NDArray
 from ..base import ALIGNMENT, MXNetError
 from ..ops.op import Op
 from ..ops.registry import get_op
-from .places import Int64Array, Places, VerificationError
+from .places import Int64Array, Places, Rules, VerificationError
 from .plan import Kind
 
 COPIES = (Kind.COPY_OUT, Kind.COPY_IN)
 MOST_BYTES = 1 << 56
 """The most bytes of an arena: more than anything holds, and addresses over all arenas stay numbers of 64 bits."""
 _SPACES = ("device", "host", "file")
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What an op declares for one set of parameters, as far as a plan must keep to it."""
-
-    inputs: int
-    outputs: int
-    unread: frozenset[int]
-    inplace: frozenset[tuple[int, int]]
-    mutates: frozenset[tuple[int, int]]
-
-
-def rules_of(op_name: str, params: Any) -> Rules:
-    """The rules of an op of the registry; MXNetError when it has no such op."""
-    op = get_op(op_name)
-    return Rules(len(op.inputs(params)), len(op.outputs(params)), frozenset(op.unread(params)),
-                 frozenset(op.inplace(params)), frozenset(op.mutates(params)))
 
 
 def check_form(places: Places) -> int:
@@ -141,7 +122,7 @@ class _Instructions:
     def __init__(self, places: Places) -> None:
         self.places = places
         self.start, self.end = places.start.tolist(), places.end.tolist()
-        self.rules: dict[tuple[str, int], Rules] = {}
+        self.rules = places.rules
         self.checks = 0
 
     def check(self) -> int:
@@ -223,12 +204,11 @@ class _Instructions:
 
     def _rules(self, i: int) -> Rules:
         columns = self.places.plan.instructions
-        key = columns.op[i], id(columns.params[i])  # the plan keeps the object, so that its id stays its own
-        rules = self.rules.get(key)
+        rules = self.rules.get(columns.op[i], columns.params[i])
         if rules is None:
             self._check_params(i)
             try:
-                rules = self.rules[key] = rules_of(columns.op[i], columns.params[i])
+                rules = self.rules.ask(columns.op[i], columns.params[i])
             except Exception as error:
                 self._fail(i, f"cannot be checked: {error!r}")
         return rules
