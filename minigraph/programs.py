@@ -105,11 +105,27 @@ class Programs(Bound):
                              f"{expected}: graph, shapes, dtypes, requests, optimizer or device differ; compile it "
                              f"here")
         check_budgets(plan, self.options.memory.budget_bytes, self.options.memory.host_budget_bytes)
+        self._check_ends(plan)
         if self.options.verify:
             verify(plan, self.group.device.algorithms)
         home = next((arena for arena in plan.arenas if arena.name == HOME), Arena(HOME, "host", 0))
         self.group.layout.adopt(persistent_places(plan), plan.arenas[0].bytes, home.bytes, home.space)
         self._load(plan)
+
+    def _check_ends(self, plan: Plan) -> None:
+        """A ready plan's inputs and outputs are of the types of the graph's; inputs that it adds are its own affair."""
+        graph, columns = self.graph, plan.buffers
+        variables = {graph.name[i]: graph.first[i] for i in graph.variables()}
+        outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
+        for what, named, entries in (("input", plan.inputs, variables), ("output", plan.outputs, outputs)):
+            for name, b in named.items():
+                if name not in entries or not 0 <= b < len(columns):
+                    continue
+                wanted = graph.type_of(entries[name])
+                if (columns.shape[b], columns.dtype[b]) != (wanted.shape, wanted.dtype):
+                    raise MXNetError(f"the plan of `{plan.program}` has the {what} {name!r} as {columns.dtype[b]} "
+                                     f"{columns.shape[b]}, and here it is {wanted.dtype} {wanted.shape}; compile it "
+                                     f"here")
 
     def _load(self, plan: Plan) -> Any:
         """Make room for a plan's program and load it."""

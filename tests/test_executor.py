@@ -418,3 +418,11 @@ def test_a_shape_for_a_name_that_is_no_argument_is_refused():
 def test_an_argument_named_like_the_gradient_of_another_is_refused():
     with pytest.raises(MXNetError, match="a_grad"):
         executor(mx.sym.Variable("a") + mx.sym.Variable("a_grad"), {"a": (2,), "a_grad": (2,)})
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 0, 5), (0, 2, 4, 5)])
+def test_images_without_pixels_are_normalised_to_none(shape):
+    bound = mx.sym.BatchNorm(mx.sym.Variable("x"), fix_gamma=False).simple_bind(mx.cpu(), x=shape)
+    assert bound.forward(is_train=True)[0].shape == shape
+    bound.backward(np.ones(shape))
+    assert bound.forward()[0].shape == shape

@@ -137,6 +137,18 @@ def test_a_damaged_plan_is_found_by_the_verifier() -> None:
         ready.use_plan("step", replace(made, buffers=columns))
 
 
+@pytest.mark.parametrize(("name", "told"), [("data", "input 'data'"), ("softmax_output", "output 'softmax_output'")])
+def test_an_input_or_output_of_another_type_is_refused(name: str, told: str) -> None:
+    made = planned()
+    b = {**made.inputs, **made.outputs}[name]
+    for column, value in (("shape", made.buffers.shape[b][::-1]), ("dtype", np.dtype(np.int32))):
+        values = list(getattr(made.buffers, column))
+        values[b] = value
+        ready, _ = executor()
+        with pytest.raises(MXNetError, match=f"has the {told} as .* and here it is float32"):
+            ready.use_plan("step", replace(made, buffers=replace(made.buffers, **{column: values})))
+
+
 def test_a_monitor_and_a_ready_plan_exclude_each_other() -> None:
     ready, _ = executor()
     ready.set_monitor_callback(lambda name, value: None)

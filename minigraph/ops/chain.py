@@ -15,7 +15,7 @@ import numpy as np
 
 from ..base import Algorithm, Cost, PartialShape, TensorType, align
 from .bits import BITS, UINT8, ByBits, bits_shape, fitting_bits, has_rows
-from .op import Arrays, Encoding, Op, Sample, Sliced, Workspace, merge_shapes, numbered
+from .op import Arrays, Encoding, Op, Sample, ShapeError, Sliced, Workspace, merge_shapes, numbered
 from .params import REQUIRED, param, parse_params
 from .pointwise import CHAIN, flat, joined
 from .registry import get_op, register
@@ -58,6 +58,20 @@ def bits_of(p: ChainParams) -> frozenset[int]:
 
 
 @lru_cache(maxsize=4096)
+def check_program(p: ChainParams) -> None:
+    """ShapeError unless each step is an op of a chain, and reads registers that are there."""
+    steps = steps_of(p.program)
+    for k, step in enumerate(steps):
+        if not (step.op.pointwise or isinstance(step.op, ByBits)) \
+                or len(step.inputs) != len(step.op.inputs(step.params)) \
+                or not all(0 <= register < p.num_args + k for register in step.inputs):
+            raise ShapeError(f"step {k} of a chain of {p.num_args} inputs is {step.op.name} of {step.inputs}; it must "
+                             f"be an elementwise operator of registers below {p.num_args + k}")
+    if not steps:
+        raise ShapeError("a chain needs a step")
+
+
+@lru_cache(maxsize=4096)
 def slots_of(p: ChainParams) -> tuple[int, ...]:
     """The block of scratch that each step but the last writes; a block is used again after its last reader."""
     steps = steps_of(p.program)
@@ -87,6 +101,7 @@ class _Elementwise(Op):
 
     def infer_shape(self, p: ChainParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
+        check_program(p)
         bits = bits_of(p)
         shape = merge_shapes(*(t for k, t in enumerate(ins) if k not in bits), *outs)
         return [fitting_bits(shape, t) if k in bits else shape for k, t in enumerate(ins)], [shape]

@@ -14,7 +14,7 @@ from .chunks import MAX_CHUNK, chunks
 from .elemwise import is_sum
 from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
-from .registry import register
+from .registry import get_op, register
 from .weighted import Weighted
 
 Types = Sequence[TensorType]
@@ -167,16 +167,21 @@ class _FullyConnectedBackward(_Backward):
     """What the gradients by data and by weight share; of input 2 only the shape is read."""
 
     Params = BackwardParams
+    by_data: ClassVar[bool] = False
+    """Whether the gradient is by data, and input 1 the weight; else input 1 is data."""
 
     def infer_shape(self, p, ins, outs):
-        shape = merge_shapes(*ins[2:], outs[0])
-        return [*ins[:2], *[shape] * len(ins[2:])], [shape]
+        like = merge_shapes(*ins[2:], outs[0])
+        forward = [like, ins[1]] if self.by_data else [ins[1], like]
+        forward, (grad,) = get_op(FullyConnected.name).infer_shape(p, forward, [ins[0]])
+        like, other = forward if self.by_data else forward[::-1]
+        return [grad, other, *[like] * len(ins[2:])], [like]
 
     def unread(self, p: Any) -> tuple[int, ...]:
         return (2,)
 
     def cost(self, p: Any, ins: Types, outs: Types) -> Cost:
-        weight = ins[1] if self.name == "_fully_connected_backward_data" else outs[0]
+        weight = ins[1] if self.by_data else outs[0]
         read = ins[0].nbytes + ins[1].nbytes + sum(t.nbytes for t in ins[3:])
         return Cost(2.0 * ins[0].size * weight.shape[1], read, outs[0].nbytes)
 
@@ -186,6 +191,7 @@ class _FullyConnectedBackwardData(_FullyConnectedBackward):
     """Gradient by data, from (out_grad, weight, data[, addend]): out_grad W, a chunk at a time."""
 
     name = "_fully_connected_backward_data"
+    by_data = True
 
     def inputs(self, p: BackwardParams) -> tuple[str, ...]:
         return ("out_grad", "weight", "data", *self.last(p))

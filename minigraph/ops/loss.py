@@ -15,7 +15,7 @@ from .indexing import ByIndex, numbers, offsets
 from .op import Arrays, Sample, ShapeError, Sliced, Workspace, format_shape, is_complete, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import Found, blocks, flat
-from .registry import register
+from .registry import get_op, register
 from .softmax import layout, reduced_bytes, softmax_into
 
 
@@ -159,7 +159,8 @@ class SoftmaxOutputBackward(ByIndex):
     def infer_shape(self, p: SoftmaxOutputParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         shape = merge_shapes(ins[0], outs[0], *ins[2:])
-        return [shape, ins[1], *([shape] if p.out_grad else [])], [shape]
+        (shape, label), _ = get_op(SoftmaxOutput.name).infer_shape(p, [shape, ins[1]], [shape])
+        return [shape, label, *([shape] if p.out_grad else [])], [shape]
 
     def compute(self, p: SoftmaxOutputBackwardParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         out, label = ins[:2]

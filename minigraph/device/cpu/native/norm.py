@@ -34,6 +34,8 @@ class NormOp(NativeOp):
     def layouts(self, p: NormaliseParams, ins: Types, outs: Types) -> Sequence[Layouts]:
         op = get_op(self.name)
         assert isinstance(op, BatchNormOp | Summing)
+        if not ChannelShape.of(p.axis, ins[self.tensor].shape, "").pixels:  # the kernels divide by them
+            return []
         of_ins, of_outs = ([name in op.tensors for name in names] for names in (op.inputs(p), op.outputs(p)))
         return [Layouts(tuple(layout if wide else "" for wide in of_ins),
                         tuple(layout if wide else "" for wide in of_outs))
