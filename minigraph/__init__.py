@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .custom import REQUIRED, Op, param, register
     from .device.cpu import get_num_threads, set_num_threads
     from .monitor import Monitor
-    from .planning import largest
+    from .sizing import largest
     from .symbol import naming as name
     from .symbol.attribute import AttrScope
 
@@ -55,7 +55,7 @@ _MODULES = {"base": "base", "callback": "callback", "context": "context", "execu
 _OBJECTS = {"AttrScope": "symbol.attribute", "Context": "context", "MXNetError": "base", "cpu": "context",
             "cpu_pinned": "context", "current_context": "context", "gpu": "context", "num_gpus": "context",
             "Monitor": "monitor", "Op": "custom", "REQUIRED": "custom", "param": "custom", "register": "custom",
-            "largest": "planning", "get_num_threads": "device.cpu", "set_num_threads": "device.cpu"}
+            "largest": "sizing", "get_num_threads": "device.cpu", "set_num_threads": "device.cpu"}
 """Module that defines each object."""
 
 __all__ = ["REQUIRED", "AttrScope", "Context", "MXNetError", "Monitor", "Op", "__version__", "callback", "cpu",

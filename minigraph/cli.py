@@ -31,7 +31,8 @@ from .plan.plan import Plan
 from .plan.report import Report, report
 from .plan.techniques import recomputed, sliced, swapped_bytes
 from .plan.trace import trace
-from .planning import PROGRAMS, Largest, Program, largest, least_budget, prepare, unplanned_bytes
+from .planning import PROGRAMS, Program, least_budget, prepare, unplanned_bytes
+from .sizing import Largest, Look, largest
 
 _EPILOG = """NETWORK is zoo.NAME (zoo.mlp, zoo.lenet, zoo.resnet), a module or a Python file with get_symbol, or MXNet's
 -symbol.json. An image_shape that get_symbol takes comes from the shape of data unless it is given by --arg.
@@ -102,6 +103,8 @@ def _parser() -> argparse.ArgumentParser:
     most.add_argument("--low", type=int, default=1, metavar="N", help="the least n to try (default 1)")
     most.add_argument("--high", type=int, default=None, metavar="N", help="the largest n to try (default: no bound)")
     most.add_argument("--json", action="store_true", help="print one JSON object, all sizes in bytes")
+    most.add_argument("--progress", action="store_true",
+                      help="tell of each n on standard error while it is looked for; a terminal is told anyway")
     most.set_defaults(machine=None)
     each = _command(commands, "explain", "print the network at each stage of its compilation", _print_stages)
     each.add_argument("--max-lines", type=int, default=_DEFAULT_MAX_LINES, metavar="N",
@@ -191,11 +194,16 @@ def _print_stages(given: argparse.Namespace) -> None:
 # -- largest -------------------------------------------------------------------------------------------------
 def _print_largest(given: argparse.Namespace) -> None:
     optimizer = (given.optimizer or "sgd") if given.program == "step" else given.optimizer
+    told = _tell if given.progress or sys.stderr.isatty() else None
     found = largest(_builder(given), given.budget, given.machine, given.memory, given.low, given.high, optimizer,
-                    given.program, host_budget=given.host_budget, disk=given.disk, fuse=not given.no_fuse,
+                    given.program, told, host_budget=given.host_budget, disk=given.disk, fuse=not given.no_fuse,
                     encode=not given.no_encode, search=given.search, slices=given.slices,
                     optimizer_params=parse_settings(given.optimizer_arg))
     print(json.dumps(_largest_json(found)) if given.json else _largest_text(found))
+
+
+def _tell(look: Look) -> None:
+    print(look, file=sys.stderr, flush=True)
 
 
 def _builder(given: argparse.Namespace) -> Callable[[int], tuple[Any, Mapping[str, Shape]]]:

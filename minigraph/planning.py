@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .base import MXNetError, OutOfMemoryError, Shape, format_bytes, parse_bytes
+from .base import MXNetError, OutOfMemoryError, Shape
 from .binding import bind_graph, device_of, normalise_requests
 from .context import cpu
 from .device.cpu import CpuDevice
@@ -15,12 +15,10 @@ from .device.null import NullDevice
 from .graph import Graph
 from .memory.layout import PersistentLayout
 from .memory.machine import get_machine
-from .memory.policies import POLICIES
 from .optimizer import Optimizer, create
 from .passes.compilation import MemoryChoice, Request
 from .passes.pipeline import compile_program
 from .plan.plan import Plan
-from .plan.verify import verify as verify_plan
 
 PROGRAMS = ("step", "train", "eval")
 """Programs that can be planned alone; `update` follows `train`."""
@@ -106,187 +104,6 @@ def least_budget(program: Program) -> int:
     except OutOfMemoryError as refused:
         return refused.asked_bytes
     return 0  # there is nothing to place
-
-
-# -- the largest network that fits ---------------------------------------------------------------------------
-Build = Callable[[int], "tuple[Any, Mapping[str, Shape]]"]
-"""From n to a symbol and the shapes of its inputs: n may be the batch, a depth, or whatever makes it larger."""
-_MOST_N = 2**40
-"""The n above which a network that still fits is taken not to depend on n."""
-_REACH, _PACKING_LOSS = 16, 1 / 64
-"""How many times the first n that does not fit plain is looked at, at most, before anything has been packed; and about
-half of what packing takes above the counts of large plans, as a share of them."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One n: whether it has a plan within the budget, and that plan's bytes, or so many that it needs them at least."""
-
-    n: int
-    fits: bool
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Largest:
-    """The largest n that fits, its verified plan, and every n tried, in order."""
-
-    n: int
-    plan: Plan
-    budget_bytes: int
-    tried: tuple[Trial, ...]
-
-
-def largest(build: Build, budget: int | str | None = None, machine: str | None = None, memory: str | None = None,
-            low: int = 1, high: int | None = None, optimizer: str | Optimizer | None = "sgd",
-            program: str | None = None, **options: Any) -> Largest:
-    """The largest n of [low, high] for which `build(n)` has a plan within `budget`; nothing is allocated or run.
-
-    `build(n)` gives a symbol and the shapes of its inputs. The search doubles n and then narrows down, so it takes it
-    that above an n that does not fit none does. Without a budget it is the memory of `machine`. `memory` (`auto` by
-    default), `program` and further options are those of `plan`; `optimizer` is that of the program `step`, the default
-    one. OutOfMemoryError when `low` does not fit; MXNetError when neither budget nor machine is given, or for whatever
-    `plan` refuses.
-    """
-    if low < 1 or (high is not None and high < low):
-        raise MXNetError(f"largest looks for n from low to high, with 1 <= low <= high; got low={low}, high={high}")
-    budget_bytes = _budget_or_memory(budget, machine)
-    used = optimizer if program in (None, "step") else None
-    search = _Search(build, budget_bytes, {"optimizer": used, "program": program, "memory": memory,
-                                           "machine": machine or "cpu", **options})
-    n, found = search.run(low, high)
-    if options.get("verify", True):
-        verify_plan(found)
-    return Largest(n, found, budget_bytes, tuple(search.tried))
-
-
-def _budget_or_memory(budget: int | str | None, machine: str | None) -> int:
-    if budget is None and machine is None:
-        raise MXNetError("largest needs a budget in bytes, such as budget='4GiB', or a machine whose memory is the "
-                         "budget, such as machine='V100'")
-    if budget is None:
-        assert machine is not None
-        return get_machine(machine).memory_bytes
-    try:
-        return parse_bytes(budget)
-    except ValueError as error:
-        raise MXNetError(f"budget: {error}") from error
-
-
-class _Search:
-    """Doubling, and then a search between what fits and what does not, over planned plans.
-
-    What a policy needs at least grows about evenly with n. So behind an n that does not fit, the next one is where
-    bytes in proportion meet the budget, and twice as far below as that is from the one before, but not below the
-    middle; behind one that fits it is the middle. Where the policy weighs the plain plan too, that is tried first, for
-    it takes a part of the time. The first n that does not fit plain is not doubled further: counts of the policy, for
-    which nothing is packed, tell where they meet the budget, and plans are looked for a little below. What does not fit
-    is told by counts, too, where these are above the budget.
-    """
-
-    def __init__(self, build: Build, budget_bytes: int, options: dict[str, Any]) -> None:
-        self.build = build
-        self.budget_bytes = budget_bytes
-        self.options = {**options, "verify": False, "budget": budget_bytes}
-        policy = POLICIES.get(options["memory"] or "auto")
-        self.weighs_plain = policy is not None and policy.without_budget == "fastest"
-        self.step: int | None = None
-        """How far above the n that fits the next one is tried, once counts have told about where the largest is."""
-        self.tried: list[Trial] = []
-        self.plans: dict[int, Plan] = {}
-        """The policy's own plan for the last n that fits."""
-
-    def run(self, low: int, high: int | None) -> tuple[int, Plan]:
-        """The largest n that fits, and its plan."""
-        if not self._fits_plain(low) and not self._fits(low):
-            raise self._refusal(low)
-        below, above = low, None if high is None else high + 1
-        while above is None or above - below > 1:
-            if below > _MOST_N:
-                raise MXNetError(f"n={below} still fits {format_bytes(self.budget_bytes)}: the network does not seem "
-                                 f"to grow with n; let build use n, or give high")
-            n, plain = self._next(below, above), self.weighs_plain
-            if self._fits_plain(n):
-                below = n
-                continue
-            if plain:
-                n = self._aimed(n, above)
-            below, above = (n, above) if self._fits(n) else (below, n)
-        return below, self.plans[below] if below in self.plans else self._planned(below, self.options)
-
-    def _next(self, below: int, above: int | None) -> int:
-        refused = sorted((trial.n, trial.bytes) for trial in self.tried if not trial.fits)[:2]
-        further = below + (self.step or below)
-        if above is None or (not refused and further < above):
-            self.step = None if self.step is None else 2 * self.step
-            return further
-        middle = (below + above) // 2
-        if self.tried[-1].fits:
-            return middle
-        (n, least), further = refused[0], refused[-1][0]
-        expected = n * self.budget_bytes // least
-        return max(min(expected, n - 2 * (further - n), n - 1), middle)
-
-    def _aimed(self, n: int, above: int | None) -> int:
-        """Not below n, a little below where the line through the policy's counts for n and for another meets the
-        budget."""
-        most = _REACH * n if above is None else min(_REACH * n, above - 1)
-        count = self._counted(n)
-        other = min(n * self.budget_bytes // count, most)
-        if other <= n:
-            return n
-        slope = (self._counted(other) - count) / (other - n)
-        met = most if slope <= 0 else min(n + (self.budget_bytes - count) / slope, most)
-        self.step = max(int(met * _PACKING_LOSS), 1)
-        return max(int(met) - self.step, n)
-
-    def _counted(self, n: int) -> int:
-        """The least bytes that the policy's schedules need for one n, by their counts."""
-        try:
-            return self._planned(n, {**self.options, "budget": 1}).planned_bytes
-        except OutOfMemoryError as refused:
-            return refused.asked_bytes
-
-    def _refusal(self, n: int) -> OutOfMemoryError:
-        """The error for an n that does not fit; it names the least budget that would do."""
-        try:
-            self._planned(n, self.options, names_least=True)
-        except OutOfMemoryError as refused:
-            return OutOfMemoryError(f"not even n={n} fits: {refused}", refused.asked_bytes, refused.free_bytes)
-        raise AssertionError("unreachable")
-
-    def _fits_plain(self, n: int) -> bool:
-        """Whether the plain plan for one n fits, as long as the policy weighs it and it has fitted."""
-        if self.weighs_plain:
-            try:
-                made = self._planned(n, {**self.options, "memory": "plain"})
-            except OutOfMemoryError:
-                self.weighs_plain = False  # what is larger does not fit either
-            else:
-                self.tried.append(Trial(n, True, made.planned_bytes))
-        return self.weighs_plain
-
-    def _fits(self, n: int) -> bool:
-        """Whether the policy has a plan for one n within the budget."""
-        try:
-            made = self._planned(n, self.options)
-        except OutOfMemoryError as refused:
-            self.tried.append(Trial(n, False, refused.asked_bytes))
-            return False
-        self.plans = {n: made}
-        self.tried.append(Trial(n, True, made.planned_bytes))
-        return True
-
-    def _planned(self, n: int, options: dict[str, Any], names_least: bool = False) -> Plan:
-        symbol, shapes = self.build(n)
-        try:
-            program = prepare(symbol, shapes, **options)
-            request = replace(program.request, names_least=names_least)
-            return compile_program(program.graph, request, program.layout)
-        except OutOfMemoryError:
-            raise
-        except MXNetError as error:
-            raise MXNetError(f"n={n}: {error}") from error
 
 
 # -- what a program is bound with ----------------------------------------------------------------------------

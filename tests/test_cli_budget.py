@@ -7,7 +7,8 @@ import pytest
 
 import zoo
 from minigraph import cli
-from minigraph.planning import largest, plan
+from minigraph.planning import plan
+from minigraph.sizing import largest
 
 RESNET = ["zoo.resnet", "--arg", "depth=20", "--arg", "num_classes=10", "--shape", "data=4,3,32,32"]
 SHAPES = {"data": (4, 3, 32, 32)}
@@ -125,6 +126,16 @@ def test_n_may_be_an_argument_or_a_formula_in_one(capsys):
     assert deeper.planned_bytes > 4_000_000 >= found["planned_bytes"]
     over = ["largest", *MLP, "--shape", "data=4,64", "--over", "hidden", "--budget", "200KB", "--json"]
     assert json.loads(run(capsys, *over))["n"] > 1
+
+
+def test_progress_is_told_on_standard_error_where_it_is_asked_for(capsys):
+    words = ["largest", *MLP, "--shape", "data={n},64", "--budget", "200KB", "--high", "2"]
+    assert cli.main(words) == 0
+    quiet = capsys.readouterr()
+    assert cli.main([*words, "--progress"]) == 0
+    told = capsys.readouterr()
+    assert quiet.err == "" and told.out == quiet.out
+    assert [line.partition(" takes ")[0] for line in told.err.splitlines()] == ["n=1", "n=2"]
 
 
 def test_a_machine_without_a_budget_stands_for_its_memory(capsys):

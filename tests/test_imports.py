@@ -30,7 +30,7 @@ LAYERS = (
      "image_iter", "loss_scaler", "lr_scheduler", "metric_base", "metric", "callback", "kvstore",
      "optimizer_base", "optimizer_more", "optimizer", "model", "module_base", "module_support", "module", "bucketing",
      "feedforward", "monitor", "profiler", "custom", "rnn_cell", "rnn_fused", "rnn",
-     "test_utils", "visualization", "planning", "networks", "cache_times",
+     "test_utils", "visualization", "planning", "sizing", "networks", "cache_times",
      "measure"),
     ("explain", "cli", "__main__", ""),
 )

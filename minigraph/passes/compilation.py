@@ -3,17 +3,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ..base import Algorithm, Builder, Entry, Layouts, MXNetError, TensorType, parse_bytes
 from ..graph import Graph
 from ..memory.layout import PersistentLayout
-from ..memory.policies import POLICIES, SEARCHES
+from ..memory.policies import POLICIES, SEARCHES, Candidate
 from ..memory.schedule import Schedule
 from ..ops.op import Op
 from ..plan.plan import Plan
+
+if TYPE_CHECKING:
+    from .schedule import Offers
 
 MEMORY_MODES = ("plain", "inplace", "naive")
 """`naive`: every tensor has bytes of its own; `inplace`: outputs may take over dying inputs, nothing else is reused;
@@ -135,8 +138,7 @@ class Request:
     model whose times a policy weighs, and `profile` a file of measured times that replace its own where there are any;
     `host_budget_bytes` bounds what may be swapped out, to the `swap_space` "host" or "file"; `search` is one of
     SEARCHES. `slices` cuts the batch into about so many, wherever a tensor of an operator has `slice_bytes` or more:
-    they bound memory, and change no bit. A refusal names the least budget that would do, and packs schedules to know
-    it; unless `names_least`, it comes sooner, with a bound by their counts.
+    they bound memory, and change no bit.
     """
 
     program: str
@@ -160,7 +162,6 @@ class Request:
     search: str = "default"
     slices: int = 1
     slice_bytes: int = 0
-    names_least: bool = True
 
     def __post_init__(self) -> None:
         if self.program not in PROGRAMS:
@@ -234,6 +235,10 @@ class Compilation:
     seconds: dict[str, float] = field(default_factory=dict)
     tried: Compilation | None = None
     """The compilation in which the passes that carry the chosen schedule out have run, to choose it."""
+    packed: tuple[Candidate, Compilation] | None = None
+    """The last candidate that packed within the budget, and the compilation in which it did."""
+    offers: Offers | None = None
+    """What the policy offers, where somebody asked before `schedule` chose."""
 
 
 @dataclass(frozen=True)

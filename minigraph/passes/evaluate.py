@@ -22,12 +22,11 @@ _NAMED = 3
 """Tensors that a refusal names."""
 
 
-def fastest_within(state: Compilation, candidates: Sequence[Candidate], misfit: Candidate | None = None) -> Candidate:
+def fastest_within(state: Compilation, candidates: Sequence[Candidate], misfits: Sequence[Candidate] = ()) -> Candidate:
     """The fastest candidate whose packed arenas stay within the budgets; without a budget the lowest peak.
 
-    `misfit` is one that is known not to fit. Raises OutOfMemoryError naming the least budget that would do, to
-    the byte, or where the request has no `names_least`, one that surely would not do, from the candidates' counts.
-    There must be a candidate.
+    `misfits` are known not to fit. Raises OutOfMemoryError naming the least budget that would do, to the byte. There
+    must be a candidate.
     """
     budget = state.request.budget_bytes
     if budget is None:
@@ -36,11 +35,8 @@ def fastest_within(state: Compilation, candidates: Sequence[Candidate], misfit: 
                 return candidate
         raise no_host_room(state, candidates)
     for candidate in sorted(candidates, key=lambda c: (c.seconds, c.peak_bytes)):
-        if candidate is not misfit and fits(state, candidate):
+        if not any(candidate is misfit for misfit in misfits) and fits(state, candidate):
             return candidate
-    if not state.request.names_least:
-        bounds = [c.peak_bytes for c in candidates if c.peak_bytes > budget]
-        raise _short_refusal(state, min(bounds, default=budget + 1))
     least: tuple[int, Compilation] | None = None
     for candidate in sorted(candidates, key=lambda c: c.peak_bytes):
         if least is None or candidate.peak_bytes < least[0]:
@@ -54,23 +50,36 @@ def fastest_within(state: Compilation, candidates: Sequence[Candidate], misfit: 
 def fits(state: Compilation, candidate: Candidate) -> bool:
     """Whether a candidate can be carried out within the budgets: whether the budget is no less than its `least_bytes`.
 
-    It is packed with the smallest workspaces, as for `least_bytes`, and where that is within the budget also with those
-    for which there is room. What the passes came to is kept in `state.tried`, so that they need not run again on the
-    one that is taken, the last one judged.
+    Where it `packs` with the smallest workspaces, it is packed with those for which there is room, too. What the passes
+    came to is kept in `state.tried`, so that they need not run again on the one that is taken, the last one judged.
     """
-    budget = state.request.budget_bytes
-    assert budget is not None
-    if candidate.peak_bytes > budget:
+    if not packs(state, candidate):
         return False
-    trial = state.tried = _carried_out(state, candidate, budget)
-    if not _has_host_room(trial) or _arena_bytes(trial) > budget:
-        return False
+    budget, trial = state.request.budget_bytes, state.tried
+    assert budget is not None and trial is not None
     roomy = replace(trial)
     choose_workspaces(roomy)
     if roomy.algorithms != trial.algorithms:
         assign_offsets(roomy, budget - roomy.persistent_bytes)
-        if _arena_bytes(roomy) <= budget:
+        if packed_bytes(roomy) <= budget:
             state.tried = roomy
+    return True
+
+
+def packs(state: Compilation, candidate: Candidate) -> bool:
+    """Whether a candidate is within the budgets with the smallest workspaces, as for `least_bytes`; what it came to is
+    in `state.tried`. Asking again about the last one that did packs nothing."""
+    budget = state.request.budget_bytes
+    assert budget is not None
+    if candidate.peak_bytes > budget:
+        return False
+    if state.packed is not None and state.packed[0] is candidate:
+        state.tried = state.packed[1]
+        return True
+    trial = state.tried = _carried_out(state, candidate, budget)
+    if not _has_host_room(trial) or packed_bytes(trial) > budget:
+        return False
+    state.packed = candidate, trial
     return True
 
 
@@ -78,7 +87,7 @@ def least_bytes(state: Compilation, candidate: Candidate) -> int:
     """The least budget under which a candidate is taken: what it is packed to with the smallest workspaces, or its
     quick count where that is more, by which it is passed over; NEVER where the host budget has no room for it."""
     trial = state.tried = _carried_out(state, candidate)
-    return max(candidate.peak_bytes, _arena_bytes(trial)) if _has_host_room(trial) else NEVER
+    return max(candidate.peak_bytes, packed_bytes(trial)) if _has_host_room(trial) else NEVER
 
 
 def _has_host_room(trial: Compilation) -> bool:
@@ -102,27 +111,14 @@ def _smaller(least: tuple[int, Compilation] | None, planned: int, state: Compila
     return (planned, state.tried) if least is None or planned < least[0] else least
 
 
-def _too_small(state: Compilation) -> str:
-    request, budget = state.request, state.request.budget_bytes
-    assert budget is not None
-    return (f"a budget of {budget} bytes ({format_bytes(budget)}) is too small for `{request.program}` with "
-            f"memory={request.memory!r}")
-
-
-def _short_refusal(state: Compilation, counted: int) -> OutOfMemoryError:
-    """The error for whoever asks only whether there is a plan: nothing is packed for it."""
-    budget = state.request.budget_bytes
-    assert budget is not None
-    return OutOfMemoryError(f"{_too_small(state)}: its schedules need {counted} bytes ({format_bytes(counted)}) or "
-                            f"more", counted, budget)
-
-
 def _refusal(state: Compilation, least: int, tried: Compilation) -> OutOfMemoryError:
     """The error that names the least budget, what forces it, and what to do."""
-    budget, trial = state.request.budget_bytes, replace(tried, layout=copy.deepcopy(state.layout))
+    request, trial = state.request, replace(tried, layout=copy.deepcopy(state.layout))
+    budget = request.budget_bytes
     assert budget is not None
     return OutOfMemoryError(
-        f"{_too_small(state)}: the least that it can do with is {least} bytes ({format_bytes(least)}), of "
+        f"a budget of {budget} bytes ({format_bytes(budget)}) is too small for `{request.program}` with "
+        f"memory={request.memory!r}: the least that it can do with is {least} bytes ({format_bytes(least)}), of "
         f"which {trial.persistent_bytes} are parameters, states and gradients; {_what_forces(trial)}; give "
         f"that much, a smaller batch or another policy", least, budget)
 
@@ -147,7 +143,7 @@ def allowed_host_bytes(state: Compilation) -> int:
 def _carried_out(state: Compilation, candidate: Candidate, budget: int | None = None) -> Compilation:
     """A copy of the compilation in which the passes up to packing have carried a candidate out with the smallest
     workspaces; with a budget only so far that one sees whether it fits."""
-    trial = replace(state, schedule=candidate.schedule, seconds={}, tried=None)
+    trial = replace(state, schedule=candidate.schedule, seconds={}, tried=None, packed=None)
     if candidate.graph is not None:
         trial.graph, trial.backward_start = candidate.graph, backward_start(candidate.graph)
     apply_schedule(trial)
@@ -157,6 +153,7 @@ def _carried_out(state: Compilation, candidate: Candidate, budget: int | None = 
     return trial
 
 
-def _arena_bytes(trial: Compilation) -> int:
+def packed_bytes(trial: Compilation) -> int:
+    """Bytes of both arenas of a compilation that was packed."""
     assert trial.transient_bytes is not None
     return trial.persistent_bytes + trial.transient_bytes

@@ -63,6 +63,8 @@ PASSES = (
     Pass("verify", ("plan",), (), _verify),
 )
 
+_SCHEDULE = next(k for k, stage in enumerate(PASSES) if stage.name == "schedule")
+
 
 def compile_program(symbol_graph: Graph, request: Request, layout: PersistentLayout) -> Plan:
     """Compile one program of a symbol's graph, whose shapes and dtypes are complete, to a verified plan.
@@ -76,19 +78,33 @@ def compile_program(symbol_graph: Graph, request: Request, layout: PersistentLay
 
 def run_passes(symbol_graph: Graph, request: Request, layout: PersistentLayout) -> Compilation:
     """Run all passes and return everything that they made, for reports and for looking at each stage."""
+    state = begin(symbol_graph, request, layout)
+    complete(state)
+    return state
+
+
+def begin(symbol_graph: Graph, request: Request, layout: PersistentLayout) -> Compilation:
+    """Run the passes before `schedule`, whose outcome no budget changes."""
     state = Compilation(request, symbol_graph, layout)
-    with _without_collection():
-        for stage in PASSES:
+    with without_collection():
+        for stage in PASSES[:_SCHEDULE]:
+            run_pass(stage, state)
+    return state
+
+
+def complete(state: Compilation) -> None:
+    """Run `schedule` and the passes behind it: provide `plan`."""
+    with without_collection():
+        for stage in PASSES[_SCHEDULE:]:
             run_pass(stage, state)
     assert state.plan is not None
     seconds = {name: value for name, value in state.seconds.items() if name != "verify"}
     figures = replace(state.plan.figures, compile_seconds=sum(seconds.values()), pass_seconds=dict(state.seconds))
     state.plan = replace(state.plan, figures=figures)
-    return state
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Cyclic garbage is not looked for meanwhile: passes make millions of small objects and hardly a cycle, so that a
     fifth of their time would go to looking through what is alive."""
     enabled = gc.isenabled()
@@ -131,7 +147,7 @@ def _run_pass(stage: Pass, state: Compilation) -> None:
             setattr(state, name, getattr(state.tried, name))
     else:
         stage.run(state)
-    state.seconds[stage.name] = time.perf_counter() - start
+    state.seconds[stage.name] = state.seconds.get(stage.name, 0.0) + time.perf_counter() - start
     if stage.rewrites and state.request.verify:
         assert state.graph is not None
         lint(state.graph, stage.name)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from ..base import Cost, TensorType, align
 from ..graph.graph import FORWARD, Graph
 from ..memory.machine import Machine, get_machine
-from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Slicing, Strategy, judge
+from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Slicing, Strategy, alike, judge
 from ..memory.policies.quick import QuickCount, Replayed
 from ..memory.profile import Profile
 from ..memory.schedule import Schedule, from_order
@@ -20,7 +21,7 @@ from ..ops.registry import get_op
 from ..plan.plan import PERSISTENT_CLASSES
 from .apply_schedule import backward_start, running
 from .compilation import UNBOUNDED, Compilation
-from .evaluate import allowed_host_bytes, fastest_within, fits, no_host_room
+from .evaluate import allowed_host_bytes, fastest_within, fits, no_host_room, packs
 from .pack import naive_bytes
 from .slice import fastest_of, sliced_graph
 from .workspace import Choices
@@ -29,38 +30,81 @@ from .workspace import Choices
 def schedule(state: Compilation) -> None:
     """Provide `schedule` and `backward_start`, the first position of the backward part; `graph` becomes one in slices
     where the best schedule is of such a one."""
-    request = state.request
-    assert state.graph is not None
-    asked = POLICIES.get(request.memory, PLAIN)
-    strategy = asked
-    if request.program == "update" or asked.without_budget == "fastest" and request.budget_bytes is None:
-        strategy = PLAIN
-    elif request.program == "eval":
-        strategy = replace(PLAIN, further=asked.further)
-    state.persistent_bytes, state.home_bytes = _bytes_at_home(state)
-    problem = make_problem(state)
-    chosen = _choose(state, strategy, problem, asked.moves_homes and request.budget_bytes is not None)
+    offers = state.offers or Offers(state)
+    chosen = offers.choose()
     state.schedule = chosen.schedule
     if chosen.graph is not None:
         state.graph, state.backward_start = chosen.graph, backward_start(chosen.graph)
+    assert state.graph is not None
+    problem = offers.problem
     state.step_seconds = chosen.seconds + _extra_seconds(state, problem.machine)
     state.plain_step_seconds = sum(problem.seconds[node] for node in problem.order)
     state.recompute_flops = _repeated_flops(state.graph, state.schedule)
 
 
-def _choose(state: Compilation, strategy: Strategy, problem: Problem, free: bool) -> Candidate:
-    """The best candidate; `free` says that variables may be sent away."""
-    candidates = strategy.offer(problem, free, state.request.search)
-    if not candidates:
-        raise no_host_room(state, strategy.candidates(replace(problem, host_budget_bytes=UNBOUNDED)))
-    if state.request.budget_bytes is None or state.request.slices > 1:
-        return fastest_within(state, candidates)
-    fastest = min(candidates, key=lambda c: (c.seconds, c.peak_bytes))
-    unmoved = _unmoved(strategy, problem, fastest)
-    for best in [*unmoved, fastest]:
-        if fits(state, best):
-            return best  # no other one can be better
-    return fastest_within(state, [*strategy.further(problem, candidates, free), *unmoved], fastest)
+class Offers:
+    """The candidates of one compilation, of which one is to be chosen; nothing is offered before it is asked for."""
+
+    def __init__(self, state: Compilation) -> None:
+        request = state.request
+        asked = POLICIES.get(request.memory, PLAIN)
+        self.state, self.strategy = state, asked
+        if request.program == "update" or asked.without_budget == "fastest" and request.budget_bytes is None:
+            self.strategy = PLAIN
+        elif request.program == "eval":
+            self.strategy = replace(PLAIN, further=asked.further)
+        state.persistent_bytes, state.home_bytes = _bytes_at_home(state)
+        self.problem = make_problem(state)
+        self.free = asked.moves_homes and request.budget_bytes is not None
+        """Whether variables may be sent away."""
+        self.looks_further = request.budget_bytes is not None and request.slices == 1
+        """Whether more is offered where the fastest one does not fit."""
+        self.misfits: list[Candidate] = []
+        """Those that were found not to fit."""
+
+    @cached_property
+    def own(self) -> list[Candidate]:
+        """The candidates of the graph as it is; MXNetError where the host budget has no room for any."""
+        found = self.strategy.offer(self.problem, self.free, self.state.request.search)
+        if not found:
+            unbounded = replace(self.problem, host_budget_bytes=UNBOUNDED)
+            raise no_host_room(self.state, self.strategy.candidates(unbounded))
+        return found
+
+    @cached_property
+    def first(self) -> list[Candidate]:
+        """Those of which no other one can be better where they fit, the best first."""
+        if not self.looks_further:
+            return []
+        fastest = min(self.own, key=lambda c: (c.seconds, c.peak_bytes))
+        return [*_unmoved(self.strategy, self.problem, fastest), fastest]
+
+    @cached_property
+    def others(self) -> list[Candidate]:
+        """Those that are looked at where the first do not fit."""
+        return [*self.strategy.further(self.problem, self.own, self.free), *self.first[:-1]] \
+            if self.looks_further else self.own
+
+    def alike(self, slicing: Slicing | None) -> list[Candidate]:
+        """The candidates in as many slices as those of another size of the network; without slices its own."""
+        return self.own if slicing is None else alike(self.problem, slicing, self.free)
+
+    def choose(self) -> Candidate:
+        """The best candidate within the budget; OutOfMemoryError where none is."""
+        for best in self.first:
+            if not any(best is misfit for misfit in self.misfits) and fits(self.state, best):
+                return best
+        return fastest_within(self.state, self.others, [*self.misfits, *self.first])
+
+    def pack_any(self) -> Candidate | None:
+        """A candidate within the budget, where there is one, and so where `choose` finds one, too: that which leaves
+        most room is tried first."""
+        for candidate in sorted([*self.first, *self.others], key=lambda c: c.peak_bytes):
+            if not any(candidate is misfit for misfit in self.misfits):
+                if packs(self.state, candidate):
+                    return candidate
+                self.misfits.append(candidate)
+        return None
 
 
 def _unmoved(strategy: Strategy, problem: Problem, fastest: Candidate) -> list[Candidate]:

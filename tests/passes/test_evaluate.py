@@ -44,27 +44,6 @@ def test_a_refusal_names_the_instruction_at_the_peak_of_the_least_plan_and_its_t
         assert f"{tensor.name} (" in str(error) and f"{tensor.buffer_class} of {tensor.layer})" in str(error)
 
 
-@pytest.mark.parametrize("memory", ["plain", "auto", "sublinear"])
-def test_without_the_least_budget_the_same_budgets_are_refused_and_nothing_above_them_is_packed(memory,
-                                                                                              monkeypatch) -> None:
-    program = prepare(network(), SHAPES, "sgd", memory=memory)
-    least = least_budget(program)
-    packed: list[int] = []
-    carried_out = evaluate._carried_out
-    monkeypatch.setattr(evaluate, "_carried_out",
-                        lambda state, c, *rest: packed.append(c.peak_bytes) or carried_out(state, c, *rest))
-    for budget in (1000, least // 2, least - 1, least, least + 1000):
-        packed.clear()
-        request = replace(program.request, budget_bytes=budget, names_least=False)
-        try:
-            made = compile_program(program.graph, request, copy.deepcopy(program.layout))
-        except OutOfMemoryError as refused:
-            assert budget < refused.asked_bytes <= least and refused.free_bytes == budget
-        else:
-            assert budget >= least and made.planned_bytes <= budget
-        assert all(peak <= budget for peak in packed)
-
-
 def test_no_candidate_is_packed_twice_for_the_same_capacity_to_refuse_a_budget(monkeypatch) -> None:
     packed: list[object] = []
     carried_out = evaluate._carried_out

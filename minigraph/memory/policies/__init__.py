@@ -13,7 +13,7 @@ from .problem import Candidate, Evaluation, Policy, Problem, Slicing, judge
 from .rotor import rotor
 from .search import FULL_WORK
 from .search import candidates as searched
-from .slicing import in_slices
+from .slicing import alike, in_slices
 from .sublinear import sublinear
 from .superneurons import superneurons
 from .vdnn import vdnn, vdnn_all, vdnn_conv
@@ -66,4 +66,5 @@ POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest", moves_homes=T
 SEARCHES = ("default", "full")
 """How far `auto` looks: at its own candidates, or at those of every policy."""
 
-__all__ = ["POLICIES", "SEARCHES", "Candidate", "Evaluation", "Policy", "Problem", "Slicing", "Strategy", "judge"]
+__all__ = ["POLICIES", "SEARCHES", "Candidate", "Evaluation", "Policy", "Problem", "Slicing", "Strategy", "alike",
+           "judge"]

@@ -145,13 +145,14 @@ class Problem:
 @dataclass(frozen=True)
 class Candidate:
     """A schedule that a policy offers, and what it takes. `graph` is the one that it orders, where that is not the
-    graph that the policy was asked about but one in slices."""
+    graph that the policy was asked about but one in slices, and `slicing` how that is cut."""
 
     schedule: Schedule
     peak_bytes: int
     seconds: float
     host_bytes: int = 0
     graph: Graph | None = None
+    slicing: Slicing | None = None
 
 
 Policy = Callable[[Problem], "list[Candidate]"]

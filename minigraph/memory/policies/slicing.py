@@ -36,18 +36,28 @@ def in_slices(problem: Problem, known: list[Candidate], moves_homes: bool) -> li
     Where forward and backward go together more slices are tried only while they add candidates: where fewer do not
     help, neither do more. Elsewhere a few that leave no room beside a slice may not, although more do.
     """
-    large = int(max(problem.size_bytes, default=0) * LARGE_SHARE)
     apart = APART if problem.backward_start < len(problem.order) else ()
     found = known
-    for numbers, least_bytes, together in ((TOGETHER, 0, True), (apart, large, False)):
+    for numbers, together in ((TOGETHER, True), (apart, False)):
         for slices in numbers:
             if slices * len(problem.order) > MOST_STEPS:
                 break
-            more = front([*found, *_candidates(problem, Slicing(slices, least_bytes, together), moves_homes)])
+            more = front([*found, *_candidates(problem, _cut(problem, slices, together), moves_homes)])
             if together and len(more) == len(found) and all(a is b for a, b in zip(more, found, strict=True)):
                 break
             found = more
     return found
+
+
+def alike(problem: Problem, slicing: Slicing, moves_homes: bool) -> list[Candidate]:
+    """The candidates in as many slices as those of another size of the same network, cut in the same way."""
+    return _candidates(problem, _cut(problem, slicing.slices, slicing.together), moves_homes)
+
+
+def _cut(problem: Problem, slices: int, together: bool) -> Slicing:
+    """How a problem is cut; where forward comes first, at large tensors only."""
+    large = 0 if together else int(max(problem.size_bytes, default=0) * LARGE_SHARE)
+    return Slicing(slices, large, together)
 
 
 def _candidates(problem: Problem, slicing: Slicing, moves_homes: bool) -> list[Candidate]:
@@ -60,7 +70,7 @@ def _candidates(problem: Problem, slicing: Slicing, moves_homes: bool) -> list[C
     found = judge(cut, schedules)
     if found:
         found = place_homes(cut, found, moves_homes)
-    return [replace(c, graph=cut.graph, seconds=max(c.seconds, fastest)) for c in found]
+    return [replace(c, graph=cut.graph, slicing=slicing, seconds=max(c.seconds, fastest)) for c in found]
 
 
 def _recomputing(problem: Problem, slices: int) -> Iterator[Schedule]:
