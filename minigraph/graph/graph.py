@@ -109,6 +109,16 @@ class Graph:
         known = {key: align(TensorType(*key).nbytes) for key in set(types)}  # type: ignore[arg-type]
         return [known[key] for key in types]
 
+    def kinds(self) -> list[int]:
+        """A number for each node, the same for those of one op with equal params and types of inputs and outputs, of
+        which a deep graph has few: what depends on no more is worked out once for all of them."""
+        numbers: dict[tuple, int] = {}
+        types = [numbers.setdefault(key, len(numbers)) for key in zip(self.shape, self.dtype, self.layout, strict=True)]
+        known: dict[tuple, int] = {}
+        return [known.setdefault((op, params, *map(types.__getitem__, inputs), -1, *types[first:last]), len(known))
+                for op, params, inputs, first, last in zip(self.op, self.params, self.inputs, self.first,
+                                                           [*self.first[1:], len(types)], strict=True)]
+
     def entry_name(self, entry: Entry) -> str:
         """MXNet's name of a value: the variable's own name, else `<node>_<output>`."""
         node = self.node_of[entry]

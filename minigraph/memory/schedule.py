@@ -78,6 +78,9 @@ class Facts:
         self.made = {node: tuple(graph.entries(node)) for node in order[:backward_start]}
         """The values that each forward node makes, in order."""
         self.last = self._last_uses()
+        self.forward = [step for node, entries in zip(order, self.last, strict=False)
+                        for step in ((RUN, node), *((DROP, entry) for entry in entries))]
+        """The steps of forward when each value is dropped once it was used last there."""
         self.replayed = replayed(graph, [e for made in self.made.values() for e in made])
 
     def _last_uses(self) -> list[list[Entry]]:
@@ -122,11 +125,8 @@ class Recomputation:
         """The schedule."""
         order, start = self.order, self.facts.backward_start
         steps, dropped, reads, leaving = self.steps, self.dropped, self.reads, self._leaving()
-        for t, entries in enumerate(self.facts.last):
-            steps.append((RUN, order[t]))
-            for entry in entries:
-                if entry in leaving:
-                    self._drop(entry)
+        steps += [step for step in self.facts.forward if step[0] == RUN or step[1] in leaving]
+        dropped.update(entry for kind, entry in steps if kind == DROP)
         for t in range(start, len(order)):
             self.position, node = t, order[t]
             if not dropped.isdisjoint(reads[node]):

@@ -178,23 +178,22 @@ def _replays(graph: Graph, order: list[int], choices: Choices, bounded: bool, ma
              profile: Profile | None) -> dict[int, Replayed]:
     """How nodes run again from outputs that were kept, for those that can; with a bound in little workspace."""
     found: dict[int, Replayed] = {}
-    memo: dict[tuple, tuple[int, float]] = {}
+    memo: dict[int, tuple[int, float]] = {}
     for i in order:
         op, params, outs = graph.op[i], graph.params[i], graph.entries(i)
         how = op.replay(params) if op is not None and graph.phase[i] == FORWARD else None
         if how is None:
             continue
         again, kept = get_op(how[0]), tuple(outs[k] for k in how[1])
-        operands = [graph.type_of(e) for e in (*graph.inputs[i], *kept)]
-        key = (again.name, params, *((t.shape, t.dtype, t.layout) for t in operands))
-        if key not in memo:
-            made = [graph.type_of(outs[0])]
+        kind = choices.kinds[i]
+        if kind not in memo:
+            operands, made = [graph.type_of(e) for e in (*graph.inputs[i], *kept)], [graph.type_of(outs[0])]
             cost = again.cost(params, operands, made)
             ways = choices.of_op(again, params, operands, made)
             scratch = [a.workspace_bytes for a in ways]
-            memo[key] = (min(scratch) if bounded else scratch[0],
-                         _seconds_of(again, params, [*operands, *made], ways[0].name, cost, machine, profile))
-        found[i] = Replayed(again, kept, *memo[key])
+            memo[kind] = (min(scratch) if bounded else scratch[0],
+                          _seconds_of(again, params, [*operands, *made], ways[0].name, cost, machine, profile))
+        found[i] = Replayed(again, kept, *memo[kind])
     return found
 
 
@@ -228,17 +227,16 @@ def node_seconds(graph: Graph, order: list[int], choices: Choices, machine: Mach
     """Seconds of each node by a profile, for its fastest algorithm, or by the machine's roofline; 0 for those that do
     not run."""
     seconds = [0.0] * len(graph)
-    memo: dict[tuple, float] = {}
+    memo: dict[int, float] = {}
     for i in order:
-        op = graph.op[i]
-        assert op is not None
-        types = (graph.described(e) for e in (*graph.inputs[i], *graph.entries(i)))
-        key = (op.name, graph.params[i], *types)
-        if key not in memo:
-            cost = _cost(graph, i)
+        kind = choices.kinds[i]
+        if kind not in memo:
+            op = graph.op[i]
+            assert op is not None
             operands = [graph.type_of(e) for e in (*graph.inputs[i], *graph.entries(i))]
-            memo[key] = _seconds_of(op, graph.params[i], operands, choices.of(i)[0].name, cost, machine, profile)
-        seconds[i] = memo[key]
+            memo[kind] = _seconds_of(op, graph.params[i], operands, choices.of(i)[0].name, _cost(graph, i), machine,
+                                     profile)
+        seconds[i] = memo[kind]
     return seconds
 
 

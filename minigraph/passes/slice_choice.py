@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base import Algorithm, Entry, TensorType
 from ..graph.builder import GraphBuilder
@@ -19,6 +19,7 @@ from ..ops.batch_rows import shape_of_rows
 from ..ops.op import Op, Sliced
 from ..ops.registry import get_op
 
+T = TypeVar("T")
 Types = Sequence[TensorType]
 Fastest = Callable[[Op, Any, Types, Types], Algorithm]
 """The fastest way to compute an op, from op, params, and the types of inputs and outputs."""
@@ -52,7 +53,17 @@ class _Choice:
 
     def __init__(self, graph: Graph, slicing: Slicing, fastest: Fastest) -> None:
         self.graph, self.slicing, self.fastest = graph, slicing, fastest
-        self.forms = [self._form(i) for i in range(len(graph))]
+        self.kinds = graph.kinds()
+        """What is asked of a node depends on its kind alone, and is worked out once for each."""
+        self.forms = self._of_each(self._form)
+
+    def _of_each(self, of_node: Callable[[int], T]) -> list[T]:
+        """What holds for each node, by the first one of its kind."""
+        known: dict[int, T] = {}
+        for i, kind in enumerate(self.kinds):
+            if kind not in known:
+                known[kind] = of_node(i)
+        return [known[kind] for kind in self.kinds]
 
     def _types(self, i: int) -> tuple[list[TensorType], list[TensorType]]:
         graph = self.graph
@@ -86,9 +97,9 @@ class _Choice:
     def batch(self) -> int:
         """The number of rows that most bytes of tensors that may be cut have."""
         graph, weights = self.graph, Counter[int]()
-        for i, form in enumerate(self.forms):
+        for i, (form, rows) in enumerate(zip(self.forms, self._of_each(self._rows), strict=True)):
             if form is not None:
-                weights[self._rows(i)] += sum(graph.type_of(e).nbytes for e, is_cut
+                weights[rows] += sum(graph.type_of(e).nbytes for e, is_cut
                                               in zip(graph.entries(i), form.outs, strict=True) if is_cut)
         weights.pop(0, None)
         return max(weights, key=lambda rows: (weights[rows], rows), default=0)
@@ -97,16 +108,17 @@ class _Choice:
         """Rows of a slice: so many that there are as many slices as asked, and whole chunks of all nodes whose chunks
         are no longer."""
         length = -(-batch // self.slicing.slices)
-        chunks = {self._algorithm(i).chunk_rows for i in range(len(self.graph))
-                  if self._may_stage(i) or self._rows(i) == batch > 0}
+        chunks = set(self._of_each(lambda i: self._algorithm(i).chunk_rows
+                                   if self._may_stage(i) or self._rows(i) == batch > 0 else 0))
         step = max((n for n in chunks if 0 < n <= length), default=1)
         return -(-length // step) * step
 
     # -- which nodes ---------------------------------------------------------------------------------------------
     def cut(self, batch: int, length: int) -> list[Sliced | None]:
         """How each node is cut."""
-        return self._without_lone([form if self._rows(i) == batch and self._keeps_bits(i, form, batch, length) else None
-                                   for i, form in enumerate(self.forms)])
+        return self._without_lone(self._of_each(
+            lambda i: self.forms[i] if self._rows(i) == batch and self._keeps_bits(i, self.forms[i], batch, length)
+            else None))
 
     def _keeps_bits(self, i: int, form: Sliced | None, batch: int, length: int) -> bool:
         """Whether slices of so many rows have the bits of the whole."""
@@ -148,10 +160,8 @@ class _Choice:
     def staged(self, length: int) -> Graph:
         """The graph with the large nodes that have stages replaced by those; itself when there are none."""
         graph = self.graph
-        chosen = bytearray(len(graph))
-        for i in range(len(graph)):
-            if self._may_stage(i):
-                chosen[i] = length % self._algorithm(i).chunk_rows == 0 and self._stages_keep_bits(i)
+        chosen = self._of_each(lambda i: self._may_stage(i) and length % self._algorithm(i).chunk_rows == 0
+                               and self._stages_keep_bits(i))
         if not any(chosen):
             return graph
         b = GraphBuilder(Graph())

@@ -40,22 +40,25 @@ class Choices:
     def __init__(self, graph: Graph, choices: AlgorithmChoices | None) -> None:
         self.graph = graph
         self.choices = choices or _own_algorithms
+        self.kinds = graph.kinds()
         self.known: dict[tuple, tuple[Algorithm, ...]] = {}
+        self.of_kind: dict[int, tuple[Algorithm, ...]] = {}
 
     def of(self, node: int) -> tuple[Algorithm, ...]:
         """The algorithms of one node."""
-        graph, op = self.graph, self.graph.op[node]
-        assert op is not None
-        ins, outs, described = graph.inputs[node], graph.entries(node), graph.described
-        found = self.known.get((op.name, graph.params[node], *map(described, ins), *map(described, outs)))
-        if found is None:
+        kind = self.kinds[node]
+        if kind not in self.of_kind:
+            graph, op = self.graph, self.graph.op[node]
+            assert op is not None
+            ins, outs = graph.inputs[node], graph.entries(node)
             try:
-                found = self.of_op(op, graph.params[node], [*map(graph.type_of, ins)], [*map(graph.type_of, outs)])
+                self.of_kind[kind] = self.of_op(op, graph.params[node], [*map(graph.type_of, ins)],
+                                                [*map(graph.type_of, outs)])
             except OperatorError as error:
                 raise error.at(graph.name[node]) from error.__cause__
             except MXNetError as error:
                 raise MXNetError(f"{op.name} {graph.name[node]}: {error}") from error
-        return found
+        return self.of_kind[kind]
 
     def of_op(self, op: Op, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType],
               ) -> tuple[Algorithm, ...]:

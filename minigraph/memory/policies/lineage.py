@@ -90,7 +90,8 @@ class _Collective(Recomputation):
         self.size = problem.size_bytes
         self.live = live_bytes
         self.target_bytes = target_bytes
-        self.absent_bytes = 0
+        self.absent_bytes = sum(self.size[entry] for entry in chosen & self.recompute)
+        """What was made in forward, or again, and is dropped."""
         self.next_read: dict[Entry, list[int]] = {}
         for t in reversed(range(problem.backward_start, len(problem.order))):
             for entry in problem.reads[problem.order[t]]:
