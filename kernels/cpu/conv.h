@@ -110,6 +110,30 @@ struct LaneProducts {
 // sums[tap] += sum over the pixels of these rows of gradient times input under that tap, lane by lane.
 void add_lane_products(const LaneProducts &p, float *sums);
 
+// Tiles of outputs, side by side and below each other, of a convolution of each channel with 3x3 taps of its own that
+// lie side by side in the input. Of the columns under all tiles, no more than the first and the last one are outside.
+struct LaneTiles {
+    const float *x, *w, *bias;            // x: the plane under the first plane of taps; bias may be null
+    float *y;                             // the first output
+    int64_t x_row, y_row;                 // distances in floats
+    int64_t depths, x_depth;              // planes of taps, and from one to the next in x
+    int64_t height, width, row, column;   // of x, and where the first tap of the first output lies there
+    int64_t rows, columns;                // of tiles
+    bool add, relu, fetches;
+};
+
+// Columns of the widest tile, and the most rows: with the taps of a row, or of all where there are 32 registers, its sums
+// fill these.
+constexpr int LANE_TILE = 7;
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int LANE_ROWS = 2;
+#else
+constexpr int LANE_ROWS = 1;
+#endif
+
+// Computes tiles of 1 or LANE_ROWS rows; 1, 4 or LANE_TILE columns; and a stride of 1 or 2 along both.
+void run_lane_tiles(const LaneTiles &t, int64_t rows, int64_t columns, int64_t stride);
+
 // Pixels [row, row + rows) x [column, column + columns) of one channel block of `lanes` floats a pixel, zero outside
 // the image of height x width.
 static INLINE void copy_patch(const float *image, int64_t height, int64_t width, int64_t lanes, int64_t row,

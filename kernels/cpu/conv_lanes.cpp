@@ -2,8 +2,9 @@
 // arguments and the order of sums are those of conv.cpp, with one block a group. The data gradient is the same
 // computation with taps in reverse order.
 //
-// 2 * D * R * S FLOPs an output. Nothing is copied: outputs that the same taps reach are computed together, side by side,
-// or one below the other at the left and the right edge.
+// 2 * D * R * S FLOPs an output. Nothing is copied. With 3x3 taps, side by side and at strides of 1 and 2, outputs are
+// computed in tiles (conv_lanes_tile.cpp); else those that the same taps reach are computed together, side by side, or
+// one below the other at the left and the right edge.
 #include "conv.h"
 #include "conv_args.h"
 #include "conv_axis.h"
@@ -107,6 +108,31 @@ template <class Work> INLINE void along(const Axis &axis, int64_t begin, int64_t
     }
 }
 
+constexpr int64_t FETCHED_BYTES = 8 << 20;  // of input and output that are fetched ahead: smaller ones come fast enough
+
+bool fetches(const ConvolutionArgs &a) {
+    const int64_t pixels = a.depth * a.height * a.width + a.out_depth * a.out_height * a.out_width;
+    return a.images * a.groups * pixels * LANES * static_cast<int64_t>(sizeof(float)) > FETCHED_BYTES;
+}
+
+// The columns that tiles compute: of three taps side by side of which one reaches outside at most.
+struct Tiled {
+    int64_t first, last;
+
+    Tiled(const ConvolutionArgs &a, const Axis &rows, const Axis &columns) : first(0), last(0) {
+        const bool three = rows.taps == 3 && columns.taps == 3 && rows.step == 1 && columns.step == 1;
+        if (!three || rows.stride > 2 || rows.stride != columns.stride || a.row_step > 1 || a.column_step > 1) return;
+        first = columns.at < -1 ? ceil_div(-1 - columns.at, columns.stride) : 0;
+        last = a.width - 2 < columns.at ? 0 : min(a.columns, (a.width - 2 - columns.at) / columns.stride + 1);
+        if (last <= first) first = last = 0;
+    }
+
+    // Columns of the next tile, of so many that are left: no more than a few are single ones.
+    static int64_t next(int64_t left) {
+        return left >= LANE_TILE && (left % LANE_TILE == 0 || left % 4 != 0) ? LANE_TILE : left >= 4 ? 4 : 1;
+    }
+};
+
 // One plane of outputs of a block of channels of an image.
 struct Plane {
     const ConvolutionArgs &a;
@@ -133,8 +159,38 @@ struct Plane {
     }
 
     void compute(int64_t begin, int64_t end) {
+        const Tiled tiled(a, rows, columns);
+        if (tiled.first < tiled.last) compute_tiles(begin, end, tiled);
+        compute_lines(begin, end, 0, tiled.first);
+        compute_lines(begin, end, tiled.last, a.columns);
+    }
+
+    void compute_tiles(int64_t begin, int64_t end, const Tiled &tiled) {
+        const int64_t single = (end - begin) % LANE_ROWS;
+        for (int64_t column = tiled.first, wide, count; column < tiled.last; column += wide * count) {
+            const int64_t left = tiled.last - column;
+            wide = Tiled::next(left), count = 1;
+            while (wide * count < left && Tiled::next(left - wide * count) == wide) count++;
+            compute_tiles(begin, LANE_ROWS, (end - begin) / LANE_ROWS, column, wide, count);
+            compute_tiles(end - single, 1, single, column, wide, count);
+        }
+    }
+
+    // So many tiles below each other and side by side, of so many rows and columns.
+    void compute_tiles(int64_t row, int64_t tall, int64_t down, int64_t column, int64_t wide, int64_t across) {
+        const int64_t x_row = a.width * LANES, y_row = a.out_width * LANES;
+        run_lane_tiles({x + (top + planes.first * a.tap_depth_step) * a.height * x_row, o.w + planes.first * o.w_depth,
+                        o.bias, y + row * y_row + column * LANES, x_row, y_row, o.depths, o.x_depth, a.height, a.width,
+                        rows.at + row * rows.stride, columns.at + column * columns.stride, down, across, o.add, o.relu,
+                        fetches(a)},
+                       tall, wide, columns.stride);
+    }
+
+    // Columns [left, right).
+    void compute_lines(int64_t begin, int64_t end, int64_t left, int64_t right) {
+        if (left == right) return;
         along(rows, begin, end, [&](const Reach &high, int64_t row, int64_t tall) {
-            along(columns, 0, a.columns, [&](const Reach &wide, int64_t column, int64_t broad) {
+            along(columns, left, right, [&](const Reach &wide, int64_t column, int64_t broad) {
                 if (broad > 1)
                     for (int64_t r = row; r < row + tall; r++) compute_line(high, wide, r, column, broad, false);
                 else

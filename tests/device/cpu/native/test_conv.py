@@ -130,6 +130,16 @@ def test_kernels_agree_with_the_definition(name: str, case: str) -> None:
     check(name, params, arrays(shape, params, name), rtol=1e-5 if name.endswith("weight") else 3e-6, rtols=WINOGRAD)
 
 
+@pytest.mark.parametrize("pad", [0, 1, 2])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_filters_of_one_channel_agree_with_the_definition_at_any_width(stride: int, pad: int) -> None:
+    for width in range(1 if pad else 3, 23):
+        shape = (1, 16, 3 + width % 4, width)
+        params = {"kernel": (3, 3), "num_filter": 16, "num_group": 16, "pad": (pad, pad), "stride": (stride, stride)}
+        for name in ("Convolution", "_convolution_backward_data"):
+            check(name, params, arrays(shape, params, name), rtol=3e-6)
+
+
 @pytest.mark.parametrize("case", ["groups of one, wide", "groups of one, wide, stride 2", "groups of one, many images",
                                   "3-D groups of one"])
 def test_threads_and_slices_change_no_bit_of_the_gradients_of_filters_of_one_channel(case: str) -> None:
