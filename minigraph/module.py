@@ -142,6 +142,7 @@ class Module(BaseModule):
         self._data_shapes: list[DataDesc] = []
         self._label_shapes: list[DataDesc] = []
         self._described = self._data_shapes, self._label_shapes
+        self._label_order = self._label_names
 
     @property
     def _executor(self) -> Executor:
@@ -316,8 +317,9 @@ class Module(BaseModule):
     # -- running ---------------------------------------------------------------------------------------------
     def _prepare_inputs(self, batch: DataBatch) -> dict[str, NDArray]:
         """The batch's arrays by input name, once the executor of their shapes is the present one."""
-        data = module_support.data_of(batch, self._data_names)
-        labels = dict(zip(self._label_names, batch.label or (), strict=False))
+        data = module_support.data_of(batch, self._data_names, self._data_shapes)
+        labels = module_support.labels_of(batch, self._label_names, self._label_shapes or self._described[1])
+        self._label_order = list(labels) or self._label_order
         arrays = {**data, **labels}
         shapes = {desc.name: desc.shape for desc in (*self._data_shapes, *self._label_shapes)}
         if any(shapes.get(name, array.shape) != tuple(array.shape) for name, array in arrays.items()):
@@ -378,13 +380,13 @@ class Module(BaseModule):
         if not self.inputs_need_grad:
             raise AssertionError("no gradients of the inputs were asked for; bind with inputs_need_grad=True")
         gradients = self._executor.grad_dict
-        return [gradients[name] for name in self._data_names]
+        return [gradients[desc.name] for desc in self._data_shapes]
 
     def update_metric(self, eval_metric: EvalMetric, labels: Sequence[NDArray], pre_sliced: bool = False,
                       pad: int = 0) -> None:
         """Take the last batch, less its last `pad` rows, into a metric."""
         rows = module_support.batch_size_of(self._data_shapes[0])
-        named = dict(zip(self._label_names, labels, strict=False))
+        named = dict(zip(self._label_order, labels, strict=False))
         outputs = dict(zip(self.output_names, self.get_outputs(), strict=True))
         eval_metric.update_dict({name: real_rows(label, rows, pad) for name, label in named.items()},
                                 {name: real_rows(output, rows, pad) for name, output in outputs.items()})

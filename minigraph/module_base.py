@@ -277,14 +277,14 @@ def real_rows(array: NDArray, batch_size: int, pad: int) -> NDArray:
 
 
 def describe_inputs(names: Sequence[str], shapes: Sequence[Any] | None, what: str) -> list[DataDesc]:
-    """Descriptions from DataDescs or (name, shape) pairs, in the order of `names`.
+    """Descriptions from DataDescs or (name, shape) pairs, in the order given, which is that of a batch's arrays.
 
     Data must be described in full; labels may be left out.
     """
     descs = [each if isinstance(each, DataDesc) else DataDesc(*each) for each in shapes or ()]
     given = [desc.name for desc in descs]
     if sorted(given) == sorted(names):
-        return sorted(descs, key=lambda desc: list(names).index(desc.name))
+        return descs
     message = (f"Data provided by {what}_shapes don't match names specified by {what}_names "
                f"({descs} vs. {list(names)})")
     if what == "data":

@@ -99,8 +99,21 @@ def batch_size_of(desc: DataDesc) -> int:
     return desc.shape[max(DataDesc.get_batch_axis(desc.layout), 0)]
 
 
-def data_of(batch: Any, names: Sequence[str]) -> dict[str, Any]:
-    """The data arrays of a DataBatch by the module's names for them; MXNetError when they are not as many."""
+def _in_order(names: Sequence[str], *descriptions: Sequence[Any] | None) -> list[str]:
+    """The names in the order of the first descriptions that are of all of them, else as they are."""
+    for descs in descriptions:
+        given = [desc[0] for desc in descs or ()]
+        if sorted(given) == sorted(names):
+            return given
+    return list(names)
+
+
+def data_of(batch: Any, names: Sequence[str], descs: Sequence[DataDesc]) -> dict[str, Any]:
+    """The data arrays of a batch by name; MXNetError when they are not as many as the module's names.
+
+    They come in the order of the batch's own descriptions or else of those that the module was bound with, which need
+    not be that of the names: an iterator over a dict sorts them.
+    """
     arrays = getattr(batch, "data", None)
     if not isinstance(arrays, (list, tuple)) or not all(hasattr(array, "shape") for array in arrays):
         raise MXNetError(f"a module takes a DataBatch with a list of NDArrays as data, got {type(batch).__name__}; "
@@ -108,13 +121,20 @@ def data_of(batch: Any, names: Sequence[str]) -> dict[str, Any]:
     if len(arrays) != len(names):
         raise MXNetError(f"the batch has {len(arrays)} data arrays, and the module's data_names are {list(names)}; "
                          f"give one array for each")
-    return dict(zip(names, arrays, strict=True))
+    return dict(zip(_in_order(names, getattr(batch, "provide_data", None), descs), arrays, strict=True))
+
+
+def labels_of(batch: Any, names: Sequence[str], descs: Sequence[DataDesc]) -> dict[str, Any]:
+    """The label arrays of a batch by name, in an order as of `data_of`; none where it has no attribute `label`."""
+    order = _in_order(names, getattr(batch, "provide_label", None), descs)
+    return dict(zip(order, getattr(batch, "label", None) or (), strict=False))
 
 
 def with_shapes(descs: Sequence[DataDesc], arrays: Mapping[str, NDArray]) -> list[DataDesc]:
-    """The descriptions of those inputs that have an array, with the arrays' shapes."""
-    return [DataDesc(desc.name, arrays[desc.name].shape, desc.dtype, desc.layout)
-            for desc in descs if desc.name in arrays]
+    """Descriptions of the arrays in their order and with their shapes, as far as there were some of these inputs."""
+    known = {desc.name: desc for desc in descs}
+    return [DataDesc(name, array.shape, known[name].dtype, known[name].layout)
+            for name, array in arrays.items() if name in known]
 
 
 def requests_for(names: Sequence[str], grad_req: Any, wanted: set[str]) -> dict[str, str]:

@@ -1,0 +1,85 @@
+"""Which array of a batch is which input of a Module."""
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+import pytest
+
+import minigraph as mx
+from minigraph.io import DataBatch, DataDesc, NDArrayIter
+from tests.training import mlp, module
+
+
+def two_inputs():
+    """Outputs of two shares: a - 2 b, and b."""
+    a, b = mx.sym.Variable("a"), mx.sym.Variable("b")
+    losses = [mx.sym.LinearRegressionOutput(value, mx.sym.Variable(label), name=name) for value, label, name in
+              ((a - 2 * b, "first", "one"), (b * 1, "second", "two"))]
+    return mx.sym.Group(losses)
+
+
+def sources(rows=6):
+    draw = np.random.RandomState(0)
+    names = "a", "b", "first", "second"
+    return {name: draw.randn(rows, 2).astype(np.float32) for name in names}
+
+
+def bound(data, label, **kwargs):
+    mod = mx.mod.Module(two_inputs(), ["b", "a"], ["second", "first"], poison=True)
+    mod.bind(data, label, **kwargs)
+    mod.init_params()
+    return mod
+
+
+def test_arrays_of_a_dicts_iterator_belong_to_the_names_it_lists_whatever_the_order_of_the_modules():
+    values = sources()
+    data = NDArrayIter({name: values[name] for name in "ab"}, {name: values[name] for name in ("first", "second")}, 4)
+    mod = bound(data.provide_data, data.provide_label, inputs_need_grad=True)
+    assert [desc.name for desc in mod.data_shapes] == ["a", "b"] and mod.data_names == ["b", "a"]
+    one, two = mod.predict(data)
+    np.testing.assert_allclose(one.asnumpy(), values["a"] - 2 * values["b"], rtol=1e-6)
+    np.testing.assert_array_equal(two.asnumpy(), values["b"])
+    data.reset()
+    mod.forward_backward(next(data))
+    of_a, of_b = (grad.asnumpy() for grad in mod.get_input_grads())
+    rest = [(out - label)[:4] / 2 for out, label in ((values["a"] - 2 * values["b"], values["first"]),
+                                                      (values["b"], values["second"]))]
+    np.testing.assert_allclose(of_a, rest[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(of_b, rest[1] - 2 * rest[0], rtol=1e-5, atol=1e-6)
+    metric = mx.metric.MAE(output_names=["two_output"], label_names=["second"])
+    (_, error), = mod.score(data, metric)
+    parts = [np.abs(values["b"] - values["second"])[part].mean() for part in (slice(0, 4), slice(4, 6))]
+    assert error == pytest.approx(np.mean(parts), rel=1e-5)
+
+
+def test_a_batch_that_describes_its_arrays_is_taken_at_its_word():
+    values = sources()
+    shapes = [(name, (6, 2)) for name in ("b", "a")]
+    mod = bound(shapes, [(name, (6, 2)) for name in ("second", "first")])
+    arrays = {name: mx.nd.array(value) for name, value in values.items()}
+    for order in (("a", "b"), ("b", "a")):
+        mod.forward(DataBatch([arrays[name] for name in order],
+                              provide_data=[DataDesc(name, (6, 2)) for name in order]), is_train=False)
+        np.testing.assert_array_equal(mod.get_outputs()[1].asnumpy(), values["b"])
+    mod.forward(DataBatch([arrays["b"], arrays["a"]]), is_train=False)
+    np.testing.assert_array_equal(mod.get_outputs()[1].asnumpy(), values["b"])
+
+
+def test_reshaping_in_another_order_orders_the_batches_that_follow():
+    values = sources()
+    mod = bound([(name, (6, 2)) for name in ("b", "a")], None, for_training=False)
+    mod.reshape([(name, (6, 2)) for name in ("a", "b")])
+    for rows in (6, 3):
+        mod.forward(DataBatch([mx.nd.array(values[name][:rows]) for name in ("a", "b")]), is_train=False)
+        np.testing.assert_array_equal(mod.get_outputs()[1].asnumpy(), values["b"][:rows])
+
+
+def test_a_batch_may_have_data_alone():
+    batch = namedtuple("Batch", ["data"])
+    mod = module(mlp())
+    mod.bind([("data", (2, 6))], for_training=False)
+    mod.init_params(mx.init.Xavier())
+    for rows in (2, 1):
+        mod.forward(batch([mx.nd.ones((rows, 6))]))
+        np.testing.assert_allclose(mod.get_outputs()[0].asnumpy().sum(1), np.ones(rows), rtol=1e-6)
