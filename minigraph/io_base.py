@@ -58,12 +58,27 @@ class DataBatch:
         return f"DataBatch: data shapes: {[each.shape for each in self.data]} label shapes: {labels}"
 
 
+class _ToDefine:
+    """A member that a subclass gives as a property, or its objects have as an attribute."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        raise NotImplementedError(f"{owner.__name__} must define {self._name}")
+
+
 class DataIter:
-    """The base of iterators: a subclass gives `iter_next`, the `get…` methods and `provide_data`,
-    `provide_label`.
+    """The base of iterators: a subclass gives `iter_next`, `getdata`, for labels `getlabel`, and `provide_data` and
+    `provide_label` (descriptions, or (name, shape) pairs) as properties or attributes.
 
     A subclass may override `next` alone instead.
     """
+
+    provide_data = _ToDefine()
+    provide_label = _ToDefine()
 
     def __init__(self, batch_size: int = 0) -> None:
         self.batch_size = batch_size
@@ -73,16 +88,6 @@ class DataIter:
 
     def __next__(self) -> DataBatch:
         return self.next()
-
-    @property
-    def provide_data(self) -> list[DataDesc]:
-        """Descriptions of the data arrays."""
-        raise NotImplementedError(f"{type(self).__name__} must define provide_data")
-
-    @property
-    def provide_label(self) -> list[DataDesc]:
-        """Descriptions of the label arrays."""
-        raise NotImplementedError(f"{type(self).__name__} must define provide_label")
 
     def reset(self) -> None:
         """Begin a new epoch."""
@@ -101,9 +106,9 @@ class DataIter:
         """Data of the present batch."""
         raise NotImplementedError(f"{type(self).__name__} must define getdata or next")
 
-    def getlabel(self) -> list[NDArray]:
-        """Labels of the present batch."""
-        raise NotImplementedError(f"{type(self).__name__} must define getlabel or next")
+    def getlabel(self) -> list[NDArray] | None:
+        """Labels of the present batch; None without any."""
+        return None
 
     def getindex(self) -> Any:
         """Numbers of the present batch's rows in the data set, or None."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import minigraph as mx
 from minigraph import io, random
 from minigraph import ndarray as nd
 from minigraph.base import MXNetError
@@ -263,8 +264,31 @@ def test_an_iterator_of_ones_own_needs_only_its_parts():
             return []
 
     assert [batch.data[0].asscalar() for batch in Three(1)] == [2, 1, 0]
-    with pytest.raises(NotImplementedError, match="DataIter must define provide_data"):
-        _ = io.DataIter().provide_data
+    with pytest.raises(NotImplementedError, match="Three must define provide_data"):
+        _ = Three(1).provide_data
+
+
+def test_an_iterator_of_ones_own_may_describe_itself_by_attributes_and_have_no_labels():
+    class Noise(io.DataIter):
+        def __init__(self):
+            self.batch_size = 2
+            self.provide_data = [("noise", (2, 3))]
+            self.provide_label = []
+
+        def iter_next(self):
+            return True
+
+        def getdata(self):
+            return [nd.ones((2, 3))]
+
+    noise = Noise()
+    module = mx.mod.Module(mx.sym.Variable("noise") * 2, data_names=("noise",), label_names=None)
+    module.bind(noise.provide_data, noise.provide_label)
+    module.init_params()
+    batch = noise.next()
+    module.forward(batch)
+    assert module.get_outputs()[0].asnumpy().tolist() == [[2, 2, 2]] * 2 and batch.label is None
+    assert module.predict(io.ResizeIter(noise, 3)).shape == (6, 3)
 
 
 # -- files ---------------------------------------------------------------------------------------------
