@@ -5,7 +5,7 @@ operator by name. `ins` and `outs` are lists in the order of `inputs(p)` and `ou
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
@@ -183,6 +183,10 @@ class Op:
     def variable_attrs(self, p: Any) -> dict[str, dict[str, str]]:
         """Attributes for automatically created input variables: {input: {key: value}}."""
         return {}
+
+    def attributes(self, attrs: Mapping[str, str]) -> Mapping[str, str]:
+        """A node's attributes as the parameters read them: those of MXNet's earlier versions in today's words."""
+        return attrs
 
     def count_param(self) -> str | None:
         """The parameter that holds the number of inputs of an op with any number of them (Concat: num_args)."""

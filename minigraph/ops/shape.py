@@ -1,8 +1,8 @@
 """Ops that change a tensor's shape: views of the same bytes, and reorderings of axes."""
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from math import prod
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from ..base import Builder, Entry, PartialShape, TensorType
 from .elemwise import only
 from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, is_complete, merge_shapes
-from .params import REQUIRED, param
+from .params import REQUIRED, param, parse_params
 from .pointwise import Found
 from .registry import register
 
@@ -114,6 +114,15 @@ class ReshapeParams:
     reverse: bool = param(False, "bool", "match dimensions from the right")
 
 
+@dataclass(frozen=True)
+class OldReshapeParams:
+    """How scripts and files for MXNet before 0.9 tell Reshape's shape, where they give no `shape`."""
+
+    shape: tuple[int, ...] = param((), "shape", "new shape in today's code")
+    target_shape: tuple[int, ...] = param((), "shape", "new shape, of which one dimension of 0 is inferred")
+    keep_highest: bool = param(False, "bool", "keep the first dimension, whatever target_shape has there")
+
+
 @register
 class Reshape(View):
     """data under a new shape in MXNet's code; see the parameter."""
@@ -121,6 +130,16 @@ class Reshape(View):
     name = "Reshape"
     aliases = ("reshape",)
     Params = ReshapeParams
+
+    def attributes(self, attrs: Mapping[str, str]) -> Mapping[str, str]:
+        old = {field.name for field in fields(OldReshapeParams)}
+        p = parse_params(OldReshapeParams, {key: text for key, text in attrs.items() if key in old}, self.name)
+        if p.shape or not p.target_shape:
+            return {key: text for key, text in attrs.items() if key == "shape" or key not in old}
+        codes = [size or -1 for size in p.target_shape]
+        if p.keep_highest:
+            codes[0] = 0
+        return {**{key: text for key, text in attrs.items() if key not in old}, "shape": str(tuple(codes))}
 
     def infer_shape(self, p: ReshapeParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:

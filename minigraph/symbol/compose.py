@@ -50,13 +50,14 @@ def parse_attributes(node: SymbolNode) -> None:
     op = node.op
     assert op is not None
     fields = [f.name for f in dataclasses.fields(op.Params)]
-    for key in node.attrs:
+    attrs = op.attributes(node.attrs)
+    for key in attrs:
         if key not in fields and not is_ignored(key):
             raise MXNetError(f"{where(node)}: there is no parameter or input {key!r}; candidates are the "
                              f"parameters {', '.join(fields) or '(none)'} and the inputs "
                              f"{', '.join(known_inputs(op))}; write __{key.strip('_')}__ for an attribute of "
                              f"your own")
-    node.params = parse_params(op.Params, node.attrs, where(node))
+    node.params = parse_params(op.Params, attrs, where(node))
 
 
 def known_inputs(op: Op) -> tuple[str, ...]:

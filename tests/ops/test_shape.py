@@ -4,7 +4,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import minigraph as mx
 import minigraph.ops  # noqa: F401
+from minigraph.base import MXNetError
 from minigraph.ops import ShapeError, get_op
 
 from .harness import EagerBuilder, execute_by_name, gradients, parsed, run
@@ -22,6 +24,24 @@ X = np.arange(24.0).reshape(2, 3, 4)
 def test_reshape_codes(shape, code, want):
     op = get_op("Reshape")
     assert op.infer_shape(parsed(op, {"shape": str(code)}), [shape], [None])[1] == [want]
+
+
+@pytest.mark.parametrize("old, want", [
+    ({"target_shape": "(0,)"}, (24,)), ({"target_shape": "(4,0)", "keep_highest": "False"}, (4, 6)),
+    ({"target_shape": (7, 12), "keep_highest": True}, (2, 12)),
+    ({"target_shape": (9, 3, 0), "keep_highest": 1}, (2, 3, 4)),
+    ({"target_shape": "(0, 0)", "keep_highest": "False", "shape": "(-3, 0)"}, (6, 4))])
+def test_reshape_takes_the_words_of_mxnet_before_09(old, want):
+    symbol = mx.sym.Reshape(mx.sym.Variable("x", shape=(2, 3, 4)), name="r", **old)
+    assert symbol.infer_shape()[1] == [want]
+    again = mx.sym.load_json(symbol.tojson())
+    assert again.tojson() == symbol.tojson() and again.list_attr() == {key: str(text) for key, text in old.items()}
+
+
+@pytest.mark.parametrize("old", [{}, {"keep_highest": True}, {"target_shape": "(0, 0)"}, {"target_shape": "(5, 0)"}])
+def test_reshape_in_old_words_that_tell_no_shape_is_refused(old):
+    with pytest.raises(MXNetError, match="shape"):
+        mx.sym.Reshape(mx.sym.Variable("x", shape=(2, 3, 4)), **old).infer_shape()
 
 
 def test_reshape_reversed_matches_from_the_right():
