@@ -13,7 +13,6 @@ import numpy as np
 from . import model
 from .base import MXNetError
 from .bucketing import BucketingModule
-from .callback import LogValidationMetricsCallback
 from .context import Context
 from .initializer import Uniform
 from .io import NDArrayIter
@@ -102,7 +101,7 @@ class FeedForward:
         module = self._module(data, logger or logging)
         module.fit(data, eval_data, eval_metric, epoch_end_callback, batch_end_callback, kvstore, self.optimizer,
                    {**({"learning_rate": 0.01} if self.optimizer == "sgd" else {}), **self.kwargs},
-                   eval_end_callback or LogValidationMetricsCallback(), eval_batch_end_callback, self.initializer,
+                   eval_end_callback, eval_batch_end_callback, self.initializer,
                    *self._fitting(), allow_missing=True, begin_epoch=self.begin_epoch, num_epoch=self.num_epoch,
                    monitor=monitor)
         self.arg_params, self.aux_params = module.get_params()
@@ -178,9 +177,9 @@ class FeedForward:
                              f"{type(data).__name__} has not")
 
     def _module(self, data: DataIter, logger: Any) -> Module | BucketingModule:
-        data_names = [desc.name for desc in data.provide_data]
+        data_names = [name for name, _ in data.provide_data]
         arguments = self.symbol.list_arguments()
-        labels = [desc.name for desc in data.provide_label or () if desc.name in arguments]
+        labels = [name for name, _ in data.provide_label or () if name in arguments]
         if not labels and self.arg_params is not None:  # the loss needs one, though nothing reads it
             labels = [name for name in arguments if name not in self.arg_params and name not in data_names]
         generate = self.sym_gen
@@ -192,10 +191,10 @@ class FeedForward:
         """A module bound for evaluation, kept for the next time."""
         self._parameters()
         self._choose_symbol(data)
-        names = [desc.name for desc in data.provide_data]
+        names = [name for name, _ in data.provide_data]
         if self._predictor is None or self._predictor.data_names != names:
             module = self._module(data, logging)
-            given = [desc for desc in data.provide_label or () if desc.name in module.label_names]
+            given = [desc for desc in data.provide_label or () if desc[0] in module.label_names]
             module.bind(data.provide_data, given or None, for_training=False)
             arguments, states = self._fitting()
             module.set_params(arguments or {}, states or {})

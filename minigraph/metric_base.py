@@ -81,7 +81,7 @@ class EvalMetric:
 
     `output_names` and `label_names` select what `update_dict` passes on. A subclass that only adds to
     `sum_metric` and `num_inst` itself, as scripts do, has no global figures of its own: `get_global` then
-    gives the local ones.
+    gives the local ones, which its own `reset` restarts, if it has one.
     """
 
     def __init__(self, name: str, output_names: Sequence[str] | None = None,
@@ -120,6 +120,9 @@ class EvalMetric:
 
     def reset_local(self) -> None:
         """Restart the local sums; the global ones go on."""
+        if not self._has_global_stats and type(self).reset is not EvalMetric.reset:
+            self.reset()
+            return
         self.num_inst = 0
         self.sum_metric = 0.0
 
@@ -152,11 +155,11 @@ class EvalMetric:
 
     def get_global_name_value(self) -> list[tuple[str, float]]:
         """`get_global` as a list of pairs."""
-        return _as_pairs(*self.get_global())
+        return _as_pairs(*self.get_global()) if self._has_global_stats else self.get_name_value()
 
 
 def _as_pairs(names: Any, values: Any) -> list[tuple[str, float]]:
-    return list(zip(names, values, strict=True)) if isinstance(names, list) else [(names, values)]
+    return list(zip(names, values, strict=True)) if isinstance(names, (list, tuple)) else [(names, values)]
 
 
 @register
@@ -166,7 +169,7 @@ class CompositeEvalMetric(EvalMetric):
 
     def __init__(self, metrics: Sequence[Any] | None = None, name: str = "composite", **names: Any) -> None:
         self.metrics: list[EvalMetric] = []  # the base class resets, which must not touch the given metrics
-        super().__init__(name, **names)
+        super().__init__(name, has_global_stats=True, **names)
         self.metrics += [create(metric) for metric in metrics or ()]
 
     def add(self, metric: Any) -> None:

@@ -63,6 +63,29 @@ def test_validation_data_may_be_a_pair_and_callbacks_are_called():
     assert seen == [0, "accuracy", 1, "accuracy"]
 
 
+def test_validation_is_logged_once_an_epoch(caplog):
+    data, label = samples(32)
+    with caplog.at_level("INFO"):
+        mx.model.FeedForward(mlp(), num_epoch=2, numpy_batch_size=8).fit(data, label, eval_data=(data, label))
+    assert [line.split("=")[0] for line in caplog.messages if "Validation" in line] == [
+        "Epoch[0] Validation-accuracy", "Epoch[1] Validation-accuracy"]
+
+
+def test_an_iterator_may_describe_its_arrays_by_pairs():
+    class Pairs(mx.io.NDArrayIter):
+        @property
+        def provide_data(self):
+            return [tuple(desc) for desc in super().provide_data]
+
+        @property
+        def provide_label(self):
+            return [tuple(desc) for desc in super().provide_label]
+
+    model = mx.model.FeedForward(mlp(), num_epoch=1)
+    model.fit(Pairs(*samples(32), batch_size=8))
+    assert model.predict(Pairs(*samples(20), batch_size=8)).shape == (20, 2)
+
+
 def test_an_epoch_has_as_many_batches_as_asked():
     counts = []
     model = mx.model.FeedForward(mlp(), num_epoch=2, epoch_size=3)

@@ -179,6 +179,30 @@ def test_a_metric_of_a_script_that_adds_up_itself_has_its_local_value_for_both()
     assert made.get_global() == made.get() == ("mine", 1.5)
 
 
+def test_a_metric_of_a_script_with_sums_of_its_own_is_restarted_by_its_own_reset():
+    class PerTask(metric.EvalMetric):
+        def reset(self):
+            self.num_inst, self.sum_metric = [0, 0], [0.0, 0.0]
+
+        def update(self, labels, preds):
+            for i, label in enumerate(labels):
+                self.sum_metric[i] += label.asnumpy().sum()
+                self.num_inst[i] += 1
+
+        def get(self):
+            return ["a", "b"], [self.sum_metric[i] / max(self.num_inst[i], 1) for i in range(2)]
+
+        def get_name_value(self):
+            return [(f"task-{name}", value) for name, value in zip(*self.get(), strict=True)]
+
+    tasks = PerTask("task")
+    for restart in (tasks.reset, tasks.reset_local, tasks.reset):
+        restart()
+        tasks.update([nd.ones((2,)), nd.zeros((2,))], [])
+        assert tasks.get_global_name_value() == [("task-a", 2.0), ("task-b", 0.0)]
+    assert metric.create([tasks]).get_global_name_value() == [("task-a", 2.0), ("task-b", 0.0)]
+
+
 def test_a_list_becomes_a_composite_whose_names_and_values_are_lists():
     made = metric.create(["acc", metric.create("ce"), lambda label, pred: 2.0])
     made.update([nd.array(LABELS)], [nd.array(PREDS)])
