@@ -125,10 +125,9 @@ class _DecayScheduler(LRScheduler):
         raise NotImplementedError
 
     def scheduled_lr(self, num_update: int) -> float:
-        """The rate on the curve; after `max_update` it stays where it was last."""
-        if num_update <= self.max_update:
-            left = self.decay((num_update - self.warmup_steps) / self.max_steps)
-            self.base_lr = self.final_lr + (self.base_lr_orig - self.final_lr) * left
+        """The rate on the curve; after `max_update` that of its end, also where training goes on from a checkpoint."""
+        left = self.decay((min(num_update, self.max_update) - self.warmup_steps) / self.max_steps)
+        self.base_lr = self.final_lr + (self.base_lr_orig - self.final_lr) * left
         return self.base_lr
 
 

@@ -228,8 +228,7 @@ class Optimizer:
         keys = tuple(parameters)
         self.settle()
         self._issued = keys, self._num_update
-        counts = self._counts.advance(keys)
-        self._num_update = max(self._num_update, int(counts.max(initial=0)))
+        counts = self._advance(keys)
         lr_mult, wd_mult = self._multiplier_vectors(keys)
         words = np.zeros(control_size(len(keys)), np.float32)
         words[LOSS_SCALE] = self.loss_scale if self.scales_loss else 0.0
@@ -261,6 +260,12 @@ class Optimizer:
         self.settle()
         return dict(vars(self))
 
+    def _advance(self, keys: tuple[Key, ...]) -> np.ndarray:
+        """Count one update of each parameter; the new counts."""
+        counts = self._counts.advance(keys)
+        self._num_update = max(self._num_update, int(counts.max(initial=0)))
+        return counts
+
     def _step_sizes(self, rates: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """The rates that the operator is to use at each parameter's update number (1 at the first)."""
         return rates
@@ -271,6 +276,26 @@ class Optimizer:
             raise MXNetError(f"{type(self).__name__}: loss_scale is for updates in graph form, where all gradients are "
                              f"checked before the first of them; train with a Module by an optimizer that has that "
                              f"form, or leave it None")
+
+    # -- what an `update` of a subclass calls, under the names that MXNet's optimizers use ---------------------
+    def _update_count(self, index: Any) -> None:
+        """Count an update of a parameter, or of each in a list."""
+        several: Sequence[Key] = index if isinstance(index, (list, tuple)) else (index,)
+        for each in several:
+            self._advance((self.idx2name.get(each, each),))
+
+    def _get_lr(self, index: Key) -> float:
+        """The present rate of a parameter, with its multiplier."""
+        return float(self.learning_rate * self._multiplier_vectors((self.idx2name.get(index, index),))[0][0])
+
+    def _get_wd(self, index: Key) -> float:
+        """The decay of a parameter, with its multiplier."""
+        return float(self.wd * self._multiplier_vectors((self.idx2name.get(index, index),))[1][0])
+
+    @property
+    def _index_update_count(self) -> _CountsByIndex:
+        """Update counts by a parameter's number or name."""
+        return _CountsByIndex(self._counts, self.idx2name)
 
     # -- NDArray form ----------------------------------------------------------------------------------------
     def create_state(self, index: Key, weight: NDArray) -> Any:
@@ -347,6 +372,21 @@ class _Counts:
     def as_dict(self) -> dict[Key, int]:
         """Counts by key."""
         return {key: int(self._values[slot]) for key, slot in self._slot.items()}
+
+    def __getitem__(self, key: Key) -> int:
+        """The count of a key."""
+        return int(self._values[self._slot[key]]) if key in self._slot else self._start
+
+
+class _CountsByIndex:
+    """Update counts by a parameter's number or name."""
+
+    def __init__(self, counts: _Counts, names: Mapping[Any, str]) -> None:
+        self._counts = counts
+        self._names = names
+
+    def __getitem__(self, index: Key) -> int:
+        return self._counts[self._names.get(index, index)]
 
 
 def _default_decay(key: Key) -> float:

@@ -55,6 +55,11 @@ def test_poly_follows_its_power_and_stays_at_the_end():
     assert PolyScheduler(4, base_lr=1, pwr=1)(1) == 0.75
 
 
+@pytest.mark.parametrize("kind", [PolyScheduler, CosineScheduler])
+def test_a_run_that_goes_on_after_the_end_of_its_schedule_has_the_rate_of_its_end(kind):
+    assert kind(10, base_lr=1, final_lr=0.1)(11) == pytest.approx(0.1)
+
+
 def test_cosine_is_half_way_in_the_middle_and_stays_at_the_end():
     schedule = CosineScheduler(8, base_lr=1, final_lr=0.2)
     assert rates(schedule, 0, 4, 8, 9) == pytest.approx([1, 0.6, 0.2, 0.2])

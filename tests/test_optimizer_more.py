@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 
 import minigraph as mx
+from minigraph import optimizer_base
 from minigraph.base import MXNetError
 
 from .test_optimizer import FORMS, draw, trainer
+from .training import batches, everything, prepared
 
 RULES = {
     "adagrad": ({"eps": 1e-20}, lambda optim, p: optim.Adagrad(p, lr=0.1, eps=1e-10)),
@@ -105,3 +107,46 @@ def test_nadam_wants_all_parameters_at_one_update():
     optimizer.control(("a",))
     with pytest.raises(MXNetError, match="updates 1 to 2"):
         optimizer.control(("a", "b"))
+
+
+def test_an_optimizer_written_for_mxnet_counts_and_scales_as_the_built_in_ones(monkeypatch, tmp_path):
+    """Adam in a script's words, by the methods that MXNet's base class has for it, trains as Adam."""
+    monkeypatch.setattr("minigraph.optimizer_base._registry", dict(optimizer_base._registry))
+
+    @mx.optimizer.register
+    class ScriptAdam(mx.optimizer.Optimizer):
+        def create_state(self, index, weight):
+            return mx.nd.zeros(weight.shape, weight.context), mx.nd.zeros(weight.shape, weight.context)
+
+        def update(self, index, weight, grad, state):
+            self._update_count(index)
+            lr, wd, t = self._get_lr(index), self._get_wd(index), self._index_update_count[index]
+            grad = grad * self.rescale_grad + wd * weight
+            mean, var = state
+            mean[:] = 0.9 * mean + 0.1 * grad
+            var[:] = 0.999 * var + 0.001 * grad * grad
+            weight[:] -= lr * np.sqrt(1 - 0.999**t) / (1 - 0.9**t) * mean / (var**0.5 + 1e-8)
+
+    def train(name, stop=None):
+        settings = {"wd": 0.1, "lr_scheduler": mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=0.05)}
+        module = prepared(optimizer=name, params=settings)
+        module._optimizer.set_lr_mult({"fc1_weight": 0.5})
+        for k, batch in enumerate(batches(6)):
+            if k == stop:
+                module.save_optimizer_states(str(tmp_path / "states"))
+                module.load_optimizer_states(str(tmp_path / "states"))
+            module.forward_backward(batch)
+            module.update()
+        return everything(module)
+
+    expected, found, resumed = train("adam"), train("scriptadam"), train("scriptadam", 3)
+    for key, value in expected.items():
+        np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(resumed[key], found[key])
+
+
+def test_a_list_of_updates_is_counted_once_each_and_a_parameter_not_updated_has_the_first_count():
+    made = mx.optimizer.create("sgd", param_idx2name={0: "a_weight", 1: "b_bias"}, begin_num_update=3, wd=0.5)
+    made._update_count([0, 0, 1])
+    assert [made._index_update_count[key] for key in (0, 1, "a_weight", 7)] == [5, 4, 5, 3] and made.num_update == 5
+    assert [made._get_wd(index) for index in (0, 1, 7)] == [0.5, 0.0, 0.5]
