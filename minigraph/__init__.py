@@ -57,6 +57,12 @@ _OBJECTS = {"AttrScope": "symbol.attribute", "Context": "context", "MXNetError":
             "Monitor": "monitor", "Op": "custom", "REQUIRED": "custom", "param": "custom", "register": "custom",
             "largest": "sizing", "get_num_threads": "device.cpu", "set_num_threads": "device.cpu"}
 """Module that defines each object."""
+_INSTEAD = {"autograd": "bind a symbol, and call forward and backward",
+            "contrib": "operators are mx.sym's",
+            "gluon": "networks are symbols, and mx.mod.Module trains them",
+            "image": "mx.io.ImageRecordIter reads, decodes and augments images",
+            "operator": "an operator of one's own is a class that mx.register takes (see minigraph/custom.py)"}
+"""What serves in the place of MXNet's modules that there are not."""
 
 __all__ = ["REQUIRED", "AttrScope", "Context", "MXNetError", "Monitor", "Op", "__version__", "callback", "cpu",
            "cpu_pinned", "current_context", "get_num_threads", "gpu", "init", "initializer", "io", "kvstore",
@@ -72,7 +78,8 @@ def __getattr__(name: str) -> Any:
     elif name in _OBJECTS:
         value = getattr(importlib.import_module(f".{_OBJECTS[name]}", __name__), name)
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        instead = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{instead}")
     globals()[name] = value
     return value
 

@@ -240,8 +240,8 @@ class Module(BaseModule):
                     allow_extra: bool = False) -> None:
         """Take values from the dicts where they are given, else ask the initializer, in the order of names.
 
-        One MXNetError lists all values that are missing, unknown, or of a wrong shape, before any is set. A
-        dict that is None leaves everything to the initializer.
+        One MXNetError lists all values that are missing, unknown, or of a wrong shape, before any is set; unknown ones
+        beside all that are needed are only warned of. A dict that is None leaves everything to the initializer.
         """
         if self.params_initialized and not force_init:
             warnings.warn("Parameters already initialized and force_init=False. init_params call ignored.",
@@ -402,4 +402,7 @@ def __getattr__(name: str) -> Any:
     """BucketingModule, which is built on Module."""
     if name == "BucketingModule":
         return importlib.import_module(".bucketing", __package__).BucketingModule
+    if name in ("SequentialModule", "PythonModule", "PythonLossModule"):
+        raise AttributeError(f"module {__name__!r} has no {name}: make one symbol of the parts, or hand get_outputs() "
+                             f"to another Module bound with inputs_need_grad, and its get_input_grads() to backward")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -54,23 +54,28 @@ def check_names(symbol: Any, names: Sequence[str], what: str, must_exist: bool) 
 
 
 def check_values(parts: Parts, allow_missing: bool, allow_extra: bool) -> None:
-    """One MXNetError with all that is wrong with the values, if anything is."""
-    problems = [problem for handles, given in parts
-                for problem in _problems(handles, given or {}, allow_missing, allow_extra)]
-    if problems:
-        raise MXNetError(f"the parameters do not fit: {'; '.join(problems)}")
+    """One MXNetError with all that is wrong with the values, if anything is.
 
-
-def _problems(handles: Mapping[str, NDArray], given: Mapping[str, Any], allow_missing: bool,
-              allow_extra: bool) -> list[str]:
-    missing = [name for name in handles if name not in given]
-    extra = [name for name in given if name not in handles]
-    problems = []
+    Extra ones that are not allowed are a UserWarning where all of the symbol's are there and must be: of a larger
+    network's parameters a part of it takes its own.
+    """
+    missing = [name for handles, given in parts for name in handles if name not in (given or {})]
+    extra = [name for handles, given in parts for name in given or {} if name not in handles]
+    problems = [problem for handles, given in parts for problem in _misfits(handles, given or {})]
     if missing and not allow_missing:
         problems.append(f"{', '.join(missing)} {_is(missing)} not presented (with allow_missing=True the "
                         f"initializer is asked)")
+    unknown = f"{', '.join(extra)} {_is(extra)} not in the symbol (allow_extra=True lets it pass)"
+    if extra and not allow_extra and (missing or allow_missing):
+        problems.append(unknown)
+    if problems:
+        raise MXNetError(f"the parameters do not fit: {'; '.join(problems)}")
     if extra and not allow_extra:
-        problems.append(f"{', '.join(extra)} {_is(extra)} not in the symbol (allow_extra=True lets it pass)")
+        warnings.warn(f"parameters were given that nothing takes: {unknown}", stacklevel=4)
+
+
+def _misfits(handles: Mapping[str, NDArray], given: Mapping[str, Any]) -> list[str]:
+    problems = []
     for name, handle in handles.items():
         if name in given and np.shape(given[name]) != handle.shape:
             problems.append(f"{name} has shape {np.shape(given[name])}, the symbol needs {handle.shape}")

@@ -42,6 +42,17 @@ def test_missing_extra_and_misshaped_parameters_are_named_at_once_and_nothing_is
     assert_same(before, everything(mod))
 
 
+def test_a_part_of_a_network_takes_its_own_of_all_parameters_and_warns_of_the_others():
+    whole = prepared()
+    part = mx.mod.Module(whole.symbol.get_internals()["relu_output"], label_names=None)
+    part.bind([("data", (8, 6))], for_training=False)
+    with pytest.warns(UserWarning, match="fc2_weight, fc2_bias are not in the symbol"):
+        part.set_params(*whole.get_params())
+    assert_same(everything(part), {name: value for name, value in everything(whole).items() if "fc1" in name})
+    with pytest.raises(MXNetError, match="fc2_weight, fc2_bias are not in the symbol"):
+        part.set_params(*whole.get_params(), allow_missing=True)
+
+
 def test_parameters_may_be_lists_of_numbers_and_what_is_no_array_is_named():
     mod = prepared()
     given = {name: array.tolist() for name, array in everything(mod).items()}

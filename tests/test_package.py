@@ -21,8 +21,16 @@ def test_mxnets_short_names_are_the_modules():
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="'minigraph' has no attribute 'gluon'"):
-        _ = mx.gluon
+    with pytest.raises(AttributeError, match="'minigraph' has no attribute 'graphs'$"):
+        _ = mx.graphs
+
+
+@pytest.mark.parametrize("module, name, instead", [
+    (mx, "gluon", "mx.mod.Module trains"), (mx, "operator", "mx.register"), (mx.sym, "Custom", "minigraph.register"),
+    (mx.mod, "SequentialModule", "one symbol"), (mx.mod, "PythonLossModule", "get_input_grads")])
+def test_a_name_of_mxnets_that_there_is_not_tells_what_serves_in_its_place(module, name, instead):
+    with pytest.raises(AttributeError, match=f"{name}.*{instead}"):
+        getattr(module, name)
 
 
 def test_importing_the_package_imports_none_of_its_modules():

@@ -57,7 +57,8 @@ class PersistentLayout:
         elif (place.shape, place.dtype) != (shape, np.dtype(dtype)):
             raise MXNetError(f"{name} is bound with shape {place.shape} and dtype {place.dtype}, and now asked for "
                              f"with shape {shape} and dtype {dtype}; programs that share parameters must agree on "
-                             f"them, so give inputs whose shapes ask for the same ones")
+                             f"them, so give inputs whose shapes ask for the same ones, or {name}={shape} as well if "
+                             f"it is an input itself")
         return place
 
     def send_away(self, names: Collection[str], space: str) -> None:

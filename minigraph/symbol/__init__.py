@@ -32,7 +32,8 @@ def __getattr__(name: str) -> Function:
     try:
         get_op(name)
     except MXNetError as error:
-        raise AttributeError(f"minigraph.symbol has no {name!r}, and no operator is named so") from error
+        raise AttributeError(f"minigraph.symbol has no {name!r}, and no operator is named so; minigraph.register adds "
+                             f"operators of one's own") from error
     return op_function(name)
 
 
