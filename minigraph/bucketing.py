@@ -269,6 +269,9 @@ class BucketingModule(BaseModule):
 
     def training_step(self) -> Callable[[DataBatch], None]:
         """Each batch's step in its bucket: one program, unless gradients must be seen."""
+        if module_support.own_methods(self, BucketingModule):
+            return super().training_step()
+
         def step(batch: DataBatch) -> None:
             self._switch_to(batch).training_step()(batch)
 

@@ -356,7 +356,7 @@ class Module(BaseModule):
 
     def training_step(self) -> Callable[[DataBatch], None]:
         """One run of the program `step`; apart, and saying so once, where gradients must be seen."""
-        reason = module_support.reason_for_gradients(self, self._executor, self._monitored, self._optimizer)
+        reason = module_support.reason_for_gradients(self, Module, self._executor, self._monitored, self._optimizer)
         if reason is None:
             return self._step
         if not self._told:

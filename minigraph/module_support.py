@@ -183,8 +183,19 @@ def make_optimizer(chosen: Any, params: Mapping[str, Any], symbol: Any, names: S
     return made
 
 
-def reason_for_gradients(module: Any, executor: Executor, monitored: bool, optimizer: Optimizer) -> str | None:
+def own_methods(module: Any, base: type) -> list[str]:
+    """Those of forward, backward, forward_backward and update that a class below `base`, or the object, has itself."""
+    names = "forward", "backward", "forward_backward", "update"
+    return [name for name in names
+            if name in vars(module) or getattr(type(module), name) is not getattr(base, name)]
+
+
+def reason_for_gradients(module: Any, base: type, executor: Executor, monitored: bool,
+                         optimizer: Optimizer) -> str | None:
     """Why a module's training must keep all gradients in view, and so cannot run whole steps; None if nothing asks."""
+    own = own_methods(module, base)
+    if own:
+        return f"{type(module).__name__} has {' and '.join(own)} of its own"
     if module.inputs_need_grad:
         return "gradients of the inputs are asked for"
     if "add" in executor.requests.values():

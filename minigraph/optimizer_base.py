@@ -26,6 +26,8 @@ from .ops.op import Workspace
 _registry: dict[str, type[Optimizer]] = {}
 DECAYED_ENDINGS = ("_weight", "_gamma")
 """Endings of the parameter names that weight decay applies to."""
+_OWN_UPDATE = frozenset(("update", "create_state", "_get_lr", "_get_wd"))
+"""Methods by which a subclass updates in its own way, which no operator follows."""
 
 
 def register(cls: type[Optimizer]) -> type[Optimizer]:
@@ -179,10 +181,10 @@ class Optimizer:
     # -- graph form ------------------------------------------------------------------------------------------
     @property
     def has_graph_form(self) -> bool:
-        """Whether `update_rule` says all: no class below the one that defines it has its own `update`."""
+        """Whether `update_rule` says all: no class below the one that defines it has its own `update` or its parts."""
         classes = type(self).__mro__
         rule = next(i for i, c in enumerate(classes) if "update_rule" in vars(c))
-        own = next(i for i, c in enumerate(classes) if "update" in vars(c) or "create_state" in vars(c))
+        own = next(i for i, c in enumerate(classes) if not _OWN_UPDATE.isdisjoint(vars(c)))
         return classes[rule] is not Optimizer and own >= rule
 
     @property
@@ -313,11 +315,19 @@ class Optimizer:
         op, states = get_op(name), as_tuple(state)
         changed = [np.array(each.storage.read(), order="C") for each in (weight, *states)]
         gradient = np.ascontiguousarray(grad.storage.read(), changed[0].dtype)
-        control = self.control((self.idx2name.get(index, index),))
+        control = self._control_of(index)
         params = op.Params(index=0, has_scale=False, **constants)
         _compute(op, params, [changed[0], gradient, *changed[1:], control])
         for target, value in zip((weight, *states), changed, strict=True):
             target[:] = value
+
+    def _control_of(self, index: Key) -> np.ndarray:
+        """The scalars of one parameter's update, with what `_get_lr` and `_get_wd` of a subclass say."""
+        key = self.idx2name.get(index, index)
+        words = self.control((key,))
+        rate, counts = np.array([self._get_lr(index)]), np.array([self._counts[key]])
+        words[FIRST_RATE:FIRST_RATE + 2] = self._step_sizes(rate, counts)[0], self._get_wd(index)
+        return words
 
     # -- going on after a stop -------------------------------------------------------------------------------
     def export_states(self, arrays: Mapping[Key, Sequence[np.ndarray]],

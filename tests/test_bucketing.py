@@ -51,8 +51,6 @@ class Batches(mx.io.DataIter):
         self.lengths, self.at = lengths, 0
         self.provide_data, self.provide_label = descriptions(default)
 
-    provide_data = provide_label = None
-
     def reset(self):
         self.at = 0
 
@@ -95,6 +93,18 @@ def test_whole_steps_in_buckets_equal_forward_backward_and_update():
         apart.forward_backward(batch(length))
         apart.update()
     assert_same(everything(whole), everything(apart))
+
+
+def test_fit_calls_the_update_of_a_subclass():
+    calls = []
+
+    class Mine(mx.mod.BucketingModule):
+        def update(self):
+            calls.append(self._key)
+            super().update()
+
+    Mine(generate, 8).fit(Batches([8, 4, 8], 8), num_epoch=1)
+    assert calls == [8, 4, 8]
 
 
 SHUFFLED = list(range(1, 21))

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import numpy as np
 import pytest
@@ -192,6 +193,33 @@ def test_an_optimizer_without_graph_form_is_called_on_each_parameter():
     mod.update()
     for name, array in everything(mod).items():
         np.testing.assert_array_equal(array, before[name] + 2 * gradients[name])
+
+
+@pytest.mark.parametrize("name", ["forward", "backward", "forward_backward", "update"])
+def test_fit_calls_what_a_subclass_or_a_script_puts_in_the_place_of_a_method(name, caplog):
+    calls = []
+
+    class Mine(mx.mod.Module):
+        pass
+
+    def counted(self, *args, **kwargs):
+        calls.append(name)
+        return getattr(mx.mod.Module, name)(self, *args, **kwargs)
+
+    setattr(Mine, name, counted)
+    patched = module()
+    setattr(patched, name, partial(counted, patched))
+    found = []
+    for mod, text in ((Mine(mlp()), f"Mine has {name} of its own"), (patched, f"Module has {name}"), (module(), None)):
+        calls.clear()
+        caplog.clear()
+        mx.random.seed(1)
+        with caplog.at_level(logging.INFO):
+            mod.fit(iterator(32, 8), num_epoch=1, initializer=mx.init.Xavier())
+        assert len(calls) == (4 if text else 0) and (not text or text in caplog.text)
+        found.append(everything(mod))
+    assert_same(found[0], found[1])
+    assert_same(found[0], found[2])
 
 
 def test_the_loss_is_divided_by_the_batch_once():

@@ -150,3 +150,23 @@ def test_a_list_of_updates_is_counted_once_each_and_a_parameter_not_updated_has_
     made._update_count([0, 0, 1])
     assert [made._index_update_count[key] for key in (0, 1, "a_weight", 7)] == [5, 4, 5, 3] and made.num_update == 5
     assert [made._get_wd(index) for index in (0, 1, 7)] == [0.5, 0.0, 0.5]
+
+
+def test_a_subclass_may_decide_rates_and_decays_by_parameter():
+    class Slower(mx.optimizer.Adam):
+        def _get_lr(self, index):
+            return super()._get_lr(index) * (0.5 if self.idx2name[index].startswith("fc1") else 1.0)
+
+        def _get_wd(self, index):
+            return 0.0
+
+    modules = [prepared(optimizer=made(rescale_grad=1 / 8, wd=0.1)) for made in (Slower, mx.optimizer.Adam)]
+    modules[1]._optimizer.set_lr_mult({"fc1_weight": 0.5, "fc1_bias": 0.5})
+    modules[1]._optimizer.wd = 0.0
+    for module in modules:
+        for batch in batches(3):
+            module.training_step()(batch)
+    assert not modules[0]._optimizer.has_graph_form and modules[1]._optimizer.has_graph_form
+    expected = everything(modules[1])
+    for name, value in everything(modules[0]).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-7)
