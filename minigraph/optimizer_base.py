@@ -203,6 +203,12 @@ class Optimizer:
         self.settle()
         return 1.0 if self.loss_scaler is None else self.loss_scaler.scale
 
+    @property
+    def form(self) -> tuple[Any, bool, bool]:
+        """The rule with its constants, which scripts may change between steps, and whether a norm and a check come
+        before it."""
+        return self.update_rule(), self.clips_global_norm, self.scales_loss
+
     def update_rule(self) -> tuple[str, dict[str, Any]]:
         """(operator, its constants); its inputs are weight, gradient, states, control and perhaps two factors."""
         raise MXNetError(f"optimizer {type(self).__name__} has no graph form; define update_rule, or update")

@@ -1,4 +1,6 @@
-"""The programs of one bound symbol: compiled when they are first needed, and again when tensors got other homes."""
+"""The programs of one bound symbol: compiled when they are first needed, and again when tensors got other homes or
+the optimizer another rule.
+"""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -49,6 +51,7 @@ class Programs(Bound):
         self.options = options
         self._programs: dict[str, Any] = {}
         self._versions: dict[str, int] = {}
+        self._forms: dict[str, Any] = {}
         self._optional: dict[str, frozenset[str]] = {}
         self._parameters: dict[str, tuple[str, ...]] = {}
         self._updater: Updater | None = None
@@ -57,13 +60,18 @@ class Programs(Bound):
         """Bytes of the budget that `train` leaves to `update`."""
 
     def program(self, name: str) -> Any:
-        """The loaded program of that name, compiled on first use, and again when tensors have got other homes."""
+        """The loaded program of that name, compiled on first use, and again when it is not ready any more."""
         if self._is_ready(name):
             return self._programs[name]
         return self._load_update() if name == "update" else self._load(self._compile(name))
 
     def _is_ready(self, name: str) -> bool:
-        return name in self._programs and self._versions[name] == self.group.layout.version
+        """Whether the program was compiled for the present homes, and for what the optimizer's rule is now."""
+        return (name in self._programs and self._versions[name] == self.group.layout.version
+                and self._forms[name] == self._form_of(name))
+
+    def _form_of(self, name: str) -> Any:
+        return self._updater.form if self._updater is not None and name in ("step", "update") else None
 
     def _load_update(self) -> Any:
         """Compile `update` behind `train`, and `train` again when that leaves too little room for it."""
@@ -132,6 +140,7 @@ class Programs(Bound):
         name = plan.program
         self.group.reserve(plan, self.options.memory.budget_bytes)
         self._versions[name] = self.group.layout.version
+        self._forms[name] = self._form_of(name)
         self._optional[name] = unread_inputs(plan)
         name_of = {place: argument for argument, place in self._place.items()}
         self._parameters[name] = tuple(name_of[place] for place in plan.parameters)

@@ -86,6 +86,31 @@ def test_fit_follows_a_scheduler():
     assert_same(before, everything(mod))
 
 
+@pytest.mark.parametrize("optimizer, first, second", [
+    ("sgd", {"momentum": 0.9}, {"momentum": 0.5}), ("sgd", {"momentum": 0.0}, {"momentum": 0.9}),
+    ("sgd", {"momentum": 0.9}, {"momentum": 0.0}), ("adam", {"beta1": 0.9}, {"beta1": 0.5, "epsilon": 1e-4}),
+    ("sgd", {"clip_gradient": None}, {"clip_gradient": 1e-3, "wd": 0.5}), ("sgd", {}, {"clip_global_norm": 1e-2})])
+def test_constants_of_an_optimizer_may_change_between_steps_of_any_form(optimizer, first, second):
+    found = []
+    for apart in (False, True):
+        mod = prepared(optimizer=optimizer, params={"learning_rate": 0.1, **first})
+        for k, batch in enumerate(batches(4)):
+            if apart:
+                mod.forward_backward(batch)
+            if k == 2:
+                vars(mod._optimizer).update(second)
+            if apart:
+                mod.update()
+            else:
+                mod.training_step()(batch)
+        found.append(everything(mod))
+    assert_same(*found)
+    unchanged = prepared(optimizer=optimizer, params={"learning_rate": 0.1, **first})
+    for batch in batches(4):
+        unchanged.training_step()(batch)
+    assert any(not np.array_equal(array, found[0][name]) for name, array in everything(unchanged).items())
+
+
 def test_callbacks_are_told_epoch_batch_and_metric():
     seen, epochs = [], []
     mod = module()

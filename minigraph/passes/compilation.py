@@ -111,6 +111,11 @@ class Updater(Protocol):
         """Take note of the outcome of the last step."""
         ...
 
+    @property
+    def form(self) -> Any:
+        """What the nodes of the updates are made by: another value asks for programs to be compiled again."""
+        ...
+
     def state_names(self) -> tuple[str, ...]:
         """Suffixes of the states kept for each parameter ("mom"), each of the parameter's shape."""
         ...
