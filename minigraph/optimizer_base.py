@@ -115,7 +115,7 @@ class Optimizer:
         self._is_skipped: Callable[[], bool] | None = None
         self._attrs: Mapping[str, Mapping[str, str]] = sym.attr_dict() if sym is not None else {}
         self._counts = _Counts(begin_num_update)
-        self._multipliers: dict[tuple[Key, ...], tuple[np.ndarray, np.ndarray]] = {}
+        self._multipliers: dict[tuple[Key, ...], tuple[tuple[dict, dict], np.ndarray, np.ndarray]] = {}
         self.set_lr_mult({})
         self.set_wd_mult({})
 
@@ -154,7 +154,6 @@ class Optimizer:
     def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
         """Factors on the rate by parameter name or number, over the symbol's `__lr_mult__`; others have 1."""
         self.lr_mult: dict[Any, float] = {**self._attributes("__lr_mult__"), **args_lr_mult}
-        self._multipliers.clear()
 
     def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
         """Factors on the decay by parameter name (or number), over the symbol's `__wd_mult__`.
@@ -162,21 +161,21 @@ class Optimizer:
         Others have 1 if their name ends in _weight or _gamma, or is not known, and else 0.
         """
         self.wd_mult: dict[Any, float] = {**self._attributes("__wd_mult__"), **args_wd_mult}
-        self._multipliers.clear()
 
     def _attributes(self, key: str) -> dict[str, float]:
         return {name: float(attrs[key]) for name, attrs in self._attrs.items() if key in attrs}
 
     def _multiplier_vectors(self, keys: tuple[Key, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Factors on rate and decay by parameter, which the tables may name by its number too."""
-        found = self._multipliers.get(keys)
-        if found is None:
+        found, tables = self._multipliers.get(keys), (self.lr_mult, self.wd_mult)
+        if found is None or found[0] != tables:
             number: dict[Any, Any] = {name: index for index, name in self.idx2name.items()}
             lr = [self.lr_mult.get(key, self.lr_mult.get(number.get(key), 1.0)) for key in keys]
             wd = [self.wd_mult.get(key, self.wd_mult.get(number.get(key), _default_decay(key)))
                   for key in keys]
-            found = self._multipliers[keys] = np.array(lr, np.float64), np.array(wd, np.float64)
-        return found
+            copies = dict(self.lr_mult), dict(self.wd_mult)
+            found = self._multipliers[keys] = copies, np.array(lr, np.float64), np.array(wd, np.float64)
+        return found[1:]
 
     # -- graph form ------------------------------------------------------------------------------------------
     @property

@@ -263,6 +263,13 @@ def test_multipliers_may_be_given_by_number():
     assert rates(optimizer, ["a_weight", "b_weight"]) == ([1, 0.5], [3, 1])
 
 
+def test_multipliers_may_be_changed_in_their_tables():
+    made = mx.optimizer.create("sgd", param_idx2name={0: "a_weight"}, learning_rate=1.0, wd=1.0)
+    assert rates(made, ["a_weight"]) == ([1], [1])
+    made.lr_mult["a_weight"], made.wd_mult = 0.5, {0: 0.25}
+    assert rates(made, ["a_weight"]) == ([0.5], [0.25])
+
+
 def test_numbers_without_names_decay():
     weight = mx.nd.ones(1)
     mx.optimizer.create("sgd", learning_rate=0.5, wd=0.5).update(0, weight, mx.nd.zeros(1), None)
