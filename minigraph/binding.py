@@ -22,6 +22,7 @@ from .graph import Graph
 from .graph.infer import infer_dtypes, infer_shapes
 from .memory.layout import HOME, PERSISTENT, PersistentLayout, Place
 from .ndarray import register_waiter
+from .ops.control import LAST_STEP
 from .ops.op import format_shape, is_complete
 from .symbol.to_graph import symbol_graph
 
@@ -139,8 +140,13 @@ class Group:
         """Number the training steps that follow from `random_step`, as if the ones before had run here."""
         self._generator, self._step = random.generator(), random_step
 
-    def next_key(self) -> tuple[int, int]:
-        """(seed, step) of the next training step; seeding anew starts the steps again."""
+    def next_key(self, is_train: bool = True) -> tuple[int, int]:
+        """(seed, step) of the next training step; seeding anew starts the steps again.
+
+        Evaluations have steps of their own, counted down from the last one, so that they change no training step.
+        """
+        if not is_train:
+            return random.current_seed(), LAST_STEP - random.next_evaluation()
         if self._generator is not random.generator():
             self._generator, self._step = random.generator(), 0
         self._step += 1

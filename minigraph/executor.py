@@ -125,7 +125,7 @@ class Executor(Programs):
         self._feed(feeds)
         if is_train:
             self.program("train" if self._updater is None else "update")  # room for both, so that no outputs move later
-            self._key = self.group.next_key()
+        self._key = self.group.next_key(is_train)
         self._run(name, "forward" if is_train else "eval", self._scale_words if is_train else _no_words)
         self._tell_monitor(name)
         return self.outputs

@@ -203,7 +203,7 @@ class BaseModule:
         for nbatch, eval_batch in enumerate(islice(eval_data, num_batch)):
             self.prepare(eval_batch)
             self.forward(eval_batch, is_train=False)
-            self.update_metric(eval_metric, eval_batch.label or (), pad=eval_batch.pad or 0)
+            self.update_metric(eval_metric, eval_batch.label or (), pad=getattr(eval_batch, "pad", 0) or 0)
             for callback in as_list(batch_end_callback):
                 callback(BatchEndParam(epoch, nbatch, eval_metric, locals()))
         for callback in as_list(score_end_callback):
@@ -220,7 +220,8 @@ class BaseModule:
             self.prepare(batch)
             self.forward(batch, is_train=False)
             rows = batch.data[0].shape[0]
-            yield [real_rows(out, rows, batch.pad or 0).copy() for out in self.get_outputs()], nbatch, batch
+            pad = getattr(batch, "pad", 0) or 0
+            yield [real_rows(out, rows, pad).copy() for out in self.get_outputs()], nbatch, batch
 
     def predict(self, eval_data: Any, num_batch: int | None = None, merge_batches: bool = True,
                 reset: bool = True, always_output_list: bool = False, sparse_row_id_fn: Any = None) -> Any:

@@ -5,6 +5,7 @@ Initializers and iterators draw from `generator()`; random ops on a device are k
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,7 @@ class _State:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.generator = np.random.default_rng(seed)
+        self.evaluations = count()
 
 
 _state = _State(0)
@@ -43,6 +45,11 @@ def seed(seed_state: int, ctx: Context | str = "all") -> None:
 def current_seed() -> int:
     """The seed last given to `seed`, as 64 unsigned bits; 0 before the first call."""
     return _state.seed
+
+
+def next_evaluation() -> int:
+    """The number of the next run that evaluates, since the seed was given; those of all executors count."""
+    return next(_state.evaluations)
 
 
 def generator() -> np.random.Generator:

@@ -83,3 +83,21 @@ def test_a_batch_may_have_data_alone():
     for rows in (2, 1):
         mod.forward(batch([mx.nd.ones((rows, 6))]))
         np.testing.assert_allclose(mod.get_outputs()[0].asnumpy().sum(1), np.ones(rows), rtol=1e-6)
+
+
+def test_an_iterator_may_be_any_object_and_its_batches_may_know_no_padding():
+    batch = namedtuple("Batch", ["data", "label"])
+
+    class Three:
+        provide_data, provide_label = [("data", (2, 6))], [("softmax_label", (2,))]
+
+        def reset(self):
+            pass
+
+        def __iter__(self):
+            return (batch([mx.nd.ones((2, 6))], [mx.nd.zeros((2,))]) for _ in range(3))
+
+    mod = module(mlp())
+    mod.fit(Three(), num_epoch=1)
+    assert mod.predict(Three()).shape == (6, 2)
+    assert dict(mod.score(Three(), "acc")) == {"accuracy": 1.0}

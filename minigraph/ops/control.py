@@ -17,6 +17,9 @@ from .op import ShapeError, format_shape
 
 SEED, STEP, LOSS_SCALE, RESCALE, CLIP, GLOBAL_NORM, UPDATE_COUNT, FIRST_RATE = 0, 2, 3, 4, 5, 6, 7, 8
 
+LAST_STEP = 2**32 - 1
+"""The last number of a step before they begin again."""
+
 
 def control_size(num_parameters: int) -> int:
     """Words of the control buffer for a number of updated parameters."""
