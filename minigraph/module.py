@@ -72,6 +72,7 @@ class Module(BaseModule):
         self._inputs = [name for name in arguments if name in inputs]
         self._loaded: tuple[Params, Params] | None = None
         self._states_file: str | None = None
+        self._waiting_states: bytes | None = None
         self._executors: OrderedDict[Any, Executor] = OrderedDict()
         self._optimizer: Any = None
         self._updater: Updater | None = None
@@ -168,7 +169,7 @@ class Module(BaseModule):
         if self.binded and self.params_initialized:
             self._loaded = self.get_params()
         if self.binded and self.optimizer_initialized:
-            kept = module_support.states_bytes(self._executor, self._optimizer, self._updater)
+            kept = self._states_bytes()
         self._reset_bind()
         self.for_training, self.inputs_need_grad = for_training, inputs_need_grad
         self._describe(data_shapes, label_shapes)
@@ -191,7 +192,8 @@ class Module(BaseModule):
             held = {*shared_module._param_names, *shared_module._aux_names}
             self.params_initialized = (shared_module.params_initialized
                                        and held.issuperset((*self._param_names, *self._aux_names)))
-        if states is not None:
+        self._waiting_states = None if self.for_training else states
+        if states is not None and self.for_training:
             self._attach_optimizer()
             module_support.restore_states(self._executor, self._optimizer, self._updater, states)
 
@@ -298,17 +300,16 @@ class Module(BaseModule):
     def save_optimizer_states(self, fname: str) -> None:
         """Write the optimizer's states, its update counts and the random step, in minigraph's own format."""
         self._require(optimizer=True)
-        write_atomically(fname, module_support.states_bytes(self._executor, self._optimizer, self._updater))
+        write_atomically(fname, self._states_bytes())
+
+    def _states_bytes(self) -> bytes:
+        """The bytes of a states file; those from before, while the module is bound for evaluation."""
+        return self._waiting_states or module_support.states_bytes(self._executor, self._optimizer, self._updater)
 
     def load_optimizer_states(self, fname: str) -> None:
         """Go on from a file of `save_optimizer_states`; MXNetError when it does not fit this optimizer."""
         self._require(optimizer=True)
-        with open(fname, "rb") as file:
-            data = file.read()
-        try:
-            module_support.restore_states(self._executor, self._optimizer, self._updater, data)
-        except MXNetError as error:
-            raise MXNetError(f"{fname}: {error}") from error
+        module_support.restore_states_file(self._executor, self._optimizer, self._updater, fname)
 
     def __reduce__(self) -> tuple:
         raise TypeError("a module holds memory of its device, so it cannot be copied or pickled; save_checkpoint "
@@ -339,7 +340,7 @@ class Module(BaseModule):
 
     def backward(self, out_grads: Any = None) -> None:
         """Compute gradients from the forward pass just before; `out_grads` for outputs that are no losses."""
-        self._require(params=True)
+        self._require(params=True, training=True)
         self._executor.backward(out_grads)
 
     def update(self) -> None:
@@ -348,14 +349,11 @@ class Module(BaseModule):
         if self._updater is None:
             self._executor.update(self._optimizer.control)
             return
-        arguments, gradients = self._executor.arg_dict, self._executor.grad_dict
-        for index, name in enumerate(self._param_names):
-            gradient = gradients[name]
-            if gradient is not None:
-                self._updater(index, gradient, arguments[name])
+        module_support.update_each(self._executor, self._param_names, self._updater)
 
     def training_step(self) -> Callable[[DataBatch], None]:
         """One run of the program `step`; apart, and saying so once, where gradients must be seen."""
+        self._require(params=True, optimizer=True, training=True)
         reason = module_support.reason_for_gradients(self, Module, self._executor, self._monitored, self._optimizer)
         if reason is None:
             return self._step
@@ -403,6 +401,5 @@ def __getattr__(name: str) -> Any:
     if name == "BucketingModule":
         return importlib.import_module(".bucketing", __package__).BucketingModule
     if name in ("SequentialModule", "PythonModule", "PythonLossModule"):
-        raise AttributeError(f"module {__name__!r} has no {name}: make one symbol of the parts, or hand get_outputs() "
-                             f"to another Module bound with inputs_need_grad, and its get_input_grads() to backward")
+        raise AttributeError(f"module {__name__!r} has no {name}: {module_support.INSTEAD_OF_CHAINS}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -243,10 +243,13 @@ class BaseModule:
         merged = [ndarray.concatenate(parts) for parts in zip(*batches, strict=True)]
         return merged[0] if len(merged) == 1 and not always_output_list else merged
 
-    def _require(self, params: bool = False, optimizer: bool = False) -> None:
+    def _require(self, params: bool = False, optimizer: bool = False, training: bool = False) -> None:
         """AssertionError, as in MXNet, when a step of the preparation was left out."""
         if not self.binded:
             raise AssertionError("the module is not bound; call bind before")
+        if training and not self.for_training:
+            raise AssertionError("the module is bound for evaluation; re-bind with for_training=True and "
+                                 "force_rebind=True to run backward")
         if params and not self.params_initialized:
             raise AssertionError("the parameters have no values; call init_params or set_params before")
         if optimizer and not self.optimizer_initialized:

@@ -21,6 +21,9 @@ Parts = Sequence[tuple[Mapping[str, NDArray], Mapping[str, Any] | None]]
 PARAMETER_ENDINGS = ("_weight", "_bias", "_gamma", "_beta")
 AVERAGING = ("batch", "valid")
 """Values of a loss's `normalization` with which it divides its gradient itself."""
+INSTEAD_OF_CHAINS = ("make one symbol of the parts, or hand get_outputs() to another Module bound with "
+                     "inputs_need_grad, and its get_input_grads() to backward")
+"""What serves in the place of MXNet's chains of modules."""
 
 
 def one_context(context: Context | Sequence[Context] | None) -> Context:
@@ -233,6 +236,25 @@ def restore_states(executor: Executor, optimizer: Optimizer, updater: Updater | 
         _fill(executor.states, loaded.arrays)
     if loaded.random_step is not None:
         executor.group.resume_at(loaded.random_step)
+
+
+def restore_states_file(executor: Executor, optimizer: Optimizer, updater: Updater | None, fname: str) -> None:
+    """Go on from a file of such bytes, which errors name."""
+    with open(fname, "rb") as file:
+        data = file.read()
+    try:
+        restore_states(executor, optimizer, updater, data)
+    except MXNetError as error:
+        raise MXNetError(f"{fname}: {error}") from error
+
+
+def update_each(executor: Executor, names: Sequence[str], updater: Updater) -> None:
+    """Update the parameters of these names, which the updater knows by number, by their visible gradients."""
+    arguments, gradients = executor.arg_dict, executor.grad_dict
+    for index, name in enumerate(names):
+        gradient = gradients[name]
+        if gradient is not None:
+            updater(index, gradient, arguments[name])
 
 
 def _fill(states: Mapping[str, Sequence[NDArray]], loaded: Mapping[Any, Sequence[Any]]) -> None:

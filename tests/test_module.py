@@ -382,6 +382,18 @@ def test_training_without_labels_names_the_input():
         mod.forward(DataBatch([mx.nd.array(samples(8)[0])]), is_train=True)
 
 
+def test_training_a_module_that_is_bound_for_evaluation_is_refused():
+    mod, data = module(), iterator()
+    mod.bind(data.provide_data, data.provide_label, for_training=False)
+    mod.init_params(mx.init.Xavier())
+    with pytest.raises(AssertionError, match="re-bind with for_training=True"):
+        mod.fit(data, num_epoch=1)
+    mod.forward(batches(1)[0], is_train=True)
+    with pytest.raises(AssertionError, match="re-bind with for_training=True"):
+        mod.backward()
+    mod.fit(iterator(), num_epoch=1, force_rebind=True)
+
+
 def test_reshape_prepares_for_other_shapes():
     mod = prepared()
     mod.reshape([("data", (5, 6))], [("softmax_label", (5,))])

@@ -106,6 +106,23 @@ def test_rebinding_keeps_parameters_and_optimizer_states():
     assert_same(everything(whole), everything(rebound))
 
 
+def test_evaluation_between_two_trainings_keeps_the_optimizers_states(tmp_path):
+    whole, rebound = [prepared(optimizer="adam", params={}) for _ in range(2)]
+    shapes = [("data", (8, 6))], [("softmax_label", (8,))]
+    for number, batch in enumerate(batches(4)):
+        whole.training_step()(batch)
+        if number == 2:
+            rebound.save_optimizer_states(str(tmp_path / "before"))
+            for rows in (1, 3):
+                rebound.bind([("data", (rows, 6))], for_training=False, force_rebind=True)
+                assert rebound.predict(batch.data[0][:rows]).shape == (rows, 2)
+            rebound.save_optimizer_states(str(tmp_path / "between"))
+            rebound.bind(*shapes, force_rebind=True)
+        rebound.training_step()(batch)
+    assert_same(everything(whole), everything(rebound))
+    assert (tmp_path / "before").read_bytes() == (tmp_path / "between").read_bytes()
+
+
 def test_a_new_optimizer_begins_with_states_of_zero():
     params = {"learning_rate": 0.1, "momentum": 0.9}
     mod, fresh = prepared(params=params), prepared(params=params)
