@@ -55,6 +55,8 @@ class Group:
     """
 
     def __init__(self, context: Context, disk: str | os.PathLike[str] | None = None, waits: bool = False) -> None:
+        if not isinstance(context, Context):
+            raise MXNetError(f"ctx={context!r} is no context; give mx.cpu() or mx.gpu(0)")
         self.context = context
         self.device = device_of(context, disk)
         self.memory: Memory = self.device.memory()

@@ -7,6 +7,7 @@ import pytest
 
 from minigraph.base import MXNetError
 from minigraph.context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
+from minigraph.symbol import Variable
 
 
 def test_contexts_are_equal_by_type_and_number_and_print_as_in_mxnet():
@@ -35,6 +36,12 @@ def test_a_context_entered_in_one_thread_is_not_seen_in_another():
         thread.start()
         thread.join()
     assert seen == [cpu(0)]
+
+
+@pytest.mark.parametrize("ctx", ["cpu", [cpu()]])
+def test_binding_to_what_is_no_context_is_refused_by_name(ctx):
+    with pytest.raises(MXNetError, match="is no context; give mx.cpu"):
+        Variable("data").simple_bind(ctx, data=(2,))
 
 
 def test_an_unknown_type_or_negative_number_is_refused_by_name():
