@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .base import MXNetError
+from .binding import normalise_requests
 from .context import Context, cpu
 from .executor import Executor
 from .initializer import InitDesc
@@ -146,15 +147,13 @@ def with_shapes(descs: Sequence[DataDesc], arrays: Mapping[str, NDArray]) -> lis
 
 
 def requests_for(names: Sequence[str], grad_req: Any, wanted: set[str]) -> dict[str, str]:
-    """The request of each argument: as `grad_req` says for those wanted, null for the others."""
-    if isinstance(grad_req, str):
-        asked = dict.fromkeys(names, grad_req)
-    elif isinstance(grad_req, Mapping):
-        asked = {name: grad_req.get(name, "null") for name in names}
-    elif len(grad_req) == len(names):
-        asked = dict(zip(names, grad_req, strict=True))
-    else:
-        raise MXNetError(f"grad_req has {len(grad_req)} words for {len(names)} arguments; give one for each")
+    """The request of each argument: as `grad_req` says for those wanted, null for the others.
+
+    Those wanted that a dict does not name are written, as in MXNet's Module; its executors take them for null.
+    """
+    if isinstance(grad_req, Mapping):
+        grad_req = {**dict.fromkeys(names, "write"), **grad_req}
+    asked = normalise_requests(grad_req, names)
     return {name: asked[name] if name in wanted else "null" for name in names}
 
 

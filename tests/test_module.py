@@ -261,6 +261,29 @@ def test_the_loss_is_divided_by_the_batch_once():
     np.testing.assert_allclose(everything(mod)["fc2_bias"], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_dict_of_requests_leaves_the_parameters_that_it_does_not_name_trained():
+    mod, data = module(), iterator()
+    mod.bind(data.provide_data, data.provide_label, grad_req={"fc1_weight": "add", "fc2_bias": "null"})
+    mod.init_params(mx.init.Xavier())
+    mod.init_optimizer()
+    before = everything(mod)
+    for _ in range(2):
+        mod.forward_backward(batches(1)[0])
+    gradients = {name: g.asnumpy() for name, g in mod._executor.grad_dict.items() if g is not None}
+    mod.update()
+    moved = {name for name, value in everything(mod).items() if not np.array_equal(value, before[name])}
+    assert moved == set(gradients) == {"fc1_weight", "fc1_bias", "fc2_weight"}
+    whole = module()
+    whole.bind(data.provide_data, data.provide_label)
+    whole.set_params({name: mx.nd.array(value) for name, value in before.items()}, {})
+    whole.forward_backward(batches(1)[0])
+    once = whole._executor.grad_dict["fc1_weight"].asnumpy()
+    np.testing.assert_allclose(gradients["fc1_weight"], 2 * once, rtol=1e-6)
+    for wrong in ({"fc3_weight": "write"}, {"fc1_weight": "wrte"}, ["write"]):
+        with pytest.raises(MXNetError, match="grad_req"):
+            module().bind(data.provide_data, data.provide_label, grad_req=wrong)
+
+
 def test_fixed_parameters_stay():
     mod = prepared(params={"learning_rate": 0.1, "wd": 0.1}, fixed_param_names=["fc1_weight", "fc1_bias"])
     before = everything(mod)
