@@ -117,7 +117,7 @@ class Graph:
         known: dict[tuple, int] = {}
         return [known.setdefault((op, params, *map(types.__getitem__, inputs), -1, *types[first:last]), len(known))
                 for op, params, inputs, first, last in zip(self.op, self.params, self.inputs, self.first,
-                                                           [*self.first[1:], len(types)], strict=True)]
+                                                           [*self.first, len(types)][1:], strict=True)]
 
     def entry_name(self, entry: Entry) -> str:
         """MXNet's name of a value: the variable's own name, else `<node>_<output>`."""
