@@ -374,3 +374,12 @@ def test_an_empty_batch_keeps_valid_handles_and_gives_zero_gradients(memory: str
     assert found.pop("data").shape == (0, 3, 8, 8)
     assert all(not g.any() for g in found.values())
     assert [a.asnumpy().tobytes() for a in executor.aux_arrays] == before
+
+
+@every_mode
+def test_an_update_of_no_parameter_is_a_graph_of_no_nodes_that_compiles_and_runs(memory):
+    executor = bound(mx.sym.Variable("x") * 2, memory, "null", x=np.ones(3))
+    executor.set_updater(mx.optimizer.SGD())
+    assert executor.forward(is_train=True)[0].asnumpy().tolist() == [2, 2, 2]
+    executor.update(mx.optimizer.SGD().control)
+    assert len(executor.program("update").plan.instructions) == 0
