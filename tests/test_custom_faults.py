@@ -65,6 +65,7 @@ def test_what_a_member_raises_is_told_with_node_operator_and_member(member: str)
     ("aux", ("other",), r"names of its inputs \('data',\)"),
     ("visible_outputs", 2, "a number from 1 to its 1 outputs"),
     ("variable_attrs", [], "a dictionary of attributes"),
+    ("attributes", None, "a mapping of attributes"),
     ("expand", [], "1 entries, as node"),
     ("gradient", None, "1 entries, as node.*, or None"),
     ("gradient", [1.5], "1 entries"),

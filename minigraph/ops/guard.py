@@ -2,7 +2,7 @@
 what `Op` says, becomes one error that names operator and member; whoever knows the node adds its name."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from types import FunctionType
 from typing import Any
@@ -151,6 +151,8 @@ _FAULTS: dict[str, Fault] = {
     "visible_outputs": _visible,
     "variable_attrs": _kind(lambda found: isinstance(found, dict) and all(isinstance(v, dict) for v in found.values()),
                             "a dictionary of attributes for each input that has any"),
+    "attributes": _kind(lambda found: isinstance(found, Mapping) and all(isinstance(k, str) for k in found),
+                        "a mapping of attributes"),
     "count_param": _kind(lambda found: found is None or isinstance(found, str), "None or the name of a parameter"),
     "is_loss": _kind(lambda found: isinstance(found, (bool, np.bool_)), "True or False"),
     "infer_shape": _inferred(_is_shape, "shapes, which are None or tuples of int and None"),

@@ -50,7 +50,10 @@ def parse_attributes(node: SymbolNode) -> None:
     op = node.op
     assert op is not None
     fields = [f.name for f in dataclasses.fields(op.Params)]
-    attrs = op.attributes(node.attrs)
+    try:
+        attrs = op.attributes(node.attrs)
+    except OperatorError as error:
+        raise error.at(node.name) from error.__cause__
     for key in attrs:
         if key not in fields and not is_ignored(key):
             raise MXNetError(f"{where(node)}: there is no parameter or input {key!r}; candidates are the "
