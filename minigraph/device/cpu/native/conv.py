@@ -1,4 +1,5 @@
-"""Convolution and its data gradient by the direct kernels of kernels/cpu/conv.cpp, or by Winograd's (winograd.py).
+"""Convolution by the direct kernels of kernels/cpu/conv.cpp, or by Winograd's (winograd.py); conv_data.py and
+conv_weight.py have its gradients.
 
 Over one to three spatial axes, in blocks of 16 channels; a first layer of few channels reads its plain tensor. Groups
 are of whole blocks, or so small that whole groups fill a block (their products are then dense, with zero weights
@@ -6,10 +7,9 @@ between groups), or of one channel each (conv_lanes.cpp).
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 from ....base import Algorithm, Shape, align
@@ -132,7 +132,7 @@ def three(values: Sequence[int], fill: int) -> Shape:
     return (fill,) * (AXES - len(values)) + tuple(values)
 
 
-def _reach(g: Geometry) -> Shape:
+def reach(g: Geometry) -> Shape:
     """Planes of taps, and the rows and columns that taps reach over."""
     _, high, wide = (d * (k - 1) + 1 for k, d in zip(g.kernel, g.dilate, strict=True))
     return g.kernel[0], high, wide
@@ -140,7 +140,7 @@ def _reach(g: Geometry) -> Shape:
 
 def _fits_scratch(g: Geometry) -> bool:
     """Whether the least patch, one output row wide, and the sums of two blocks fit into a thread's scratch."""
-    planes, high, wide = _reach(g)
+    planes, high, wide = reach(g)
     widest = max((g.out[-1] - 1) * g.stride[-1] + wide, g.spatial[-1] + wide)
     return planes * high * widest * LANES + 2 * g.taps * LANES * LANES <= SCRATCH_FLOATS
 
@@ -217,11 +217,11 @@ class Convolution(DirectConvolution):
             return [winograd.call(ins[0], ins[1], outs[0], work, algorithm, given, relu=self.relu(p))]
         taps = [Taps(-pad, d, k) for k, d, pad in zip(g.kernel, g.dilate, g.pad, strict=True)]
         bias = 0 if p.no_bias else work + align(4 * g.packed(g.outs, g.ins))
-        calls = [_pack(g, ins[1], work, (g.outs, g.ins), g.weight_steps())]
+        calls = [pack(g, ins[1], work, (g.outs, g.ins), g.weight_steps())]
         if bias:
             calls.append(pad_bias(ins[2], bias))
         phases = [(0, 1, n) for n in g.out]
-        return [*calls, _convolve(ins[0], work, bias, outs[0], g, (g.outs, g.ins), taps, phases, g.stride,
+        return [*calls, convolve(ins[0], work, bias, outs[0], g, (g.outs, g.ins), taps, phases, g.stride,
                                   relu=self.relu(p))]
 
 
@@ -244,7 +244,7 @@ def pad_bias(bias: Operand, padded: int) -> NativeCall:
     return NativeCall("convolution_pad", (pointer(bias), address(padded), int64(bias.size)))
 
 
-def _pack(g: Geometry, weight: Operand, packed: int, channels: tuple[int, int], distances: tuple[int, int, int],
+def pack(g: Geometry, weight: Operand, packed: int, channels: tuple[int, int], distances: tuple[int, int, int],
           streams: Sequence[int] = (1,) * AXES, turned: bool = False) -> NativeCall:
     """From (outs, ins) channels a group, with `distances` in the weight between groups, and between those; along each
     axis the taps are dealt to so many streams, turned or not (`PackArgs` of kernels/cpu/conv_args.h)."""
@@ -255,7 +255,7 @@ def _pack(g: Geometry, weight: Operand, packed: int, channels: tuple[int, int], 
         pointer(weight), address(packed), int64(g.groups, *channels, *distances, *taps, g.lanes(channels[1]), g.small)))
 
 
-def _convolve(x: Operand, packed: int, bias: int, y: Operand, g: Geometry, channels: tuple[int, int],
+def convolve(x: Operand, packed: int, bias: int, y: Operand, g: Geometry, channels: tuple[int, int],
               taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int], add: bool = False,
               relu: bool = False) -> NativeCall:
     """One convolution to one phase of each axis of y."""
@@ -278,41 +278,6 @@ def _is_flat(taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int
             and all(phase == (0, 1, n) for phase, n in zip(phases, out, strict=True)) and set(stride) == {1})
 
 
-@native_for("_convolution_backward_data")
-class ConvolutionBackwardData(DirectConvolution):
-    """The data gradient: a convolution of out_grad for each phase of the stride."""
-
-    def geometry(self, p: Any, ins: Any, outs: Any) -> Geometry | None:
-        return geometry(p, outs[0].shape, ins[0].shape)
-
-    def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
-        g = self.geometry(p, ins, outs)
-        if g is None or (p.addend and not _fits_one_pass(g)):
-            return ()
-        addend = (BLOCKED,) * p.addend
-        kept = Layouts((BLOCKED, PLAIN, BLOCKED, *addend), (BLOCKED,))
-        return [Layouts((BLOCKED, PLAIN, PLAIN), (BLOCKED,)), kept] if first_layer(p, outs[0].shape) and not addend \
-            else [kept]
-
-    def workspace_floats(self, p: Any, g: Geometry) -> Sequence[int]:
-        return (g.packed(g.ins, g.outs),)
-
-    def winograd(self, g: Geometry) -> Winograd | None:
-        pad = tuple(k - 1 - pad for k, pad in zip(g.kernel, g.pad, strict=True))
-        return winograd_form(g, g.outs, g.ins, g.out, g.spatial, pad, turned=True)
-
-    def calls(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand], work: int,
-              algorithm: str) -> Sequence[NativeCall]:
-        g = self.geometry(p, ins, outs)
-        assert g is not None
-        addend = ins[3].address if p.addend else 0
-        if is_winograd(algorithm):
-            winograd = self.winograd(g)
-            assert winograd is not None
-            return [winograd.call(ins[0], ins[1], outs[0], work, algorithm, addend=addend)]
-        return data_gradient(g, ins[0], ins[1], outs[0], work, addend=addend)
-
-
 def winograd_form(g: Geometry, ins: int, outs: int, spatial: Shape, out: Shape, pad: Shape,
                   turned: bool) -> Winograd | None:
     """A convolution of so many channels over these sizes as Winograd's kernel does it, where it takes and pays it."""
@@ -325,68 +290,3 @@ def suits_winograd(g: Geometry) -> bool:
     flat = (g.spatial[0], g.kernel[0], g.pad[0]) == (1, 1, 0)
     return (flat and (g.kernel[1:], g.stride[1:], g.dilate[1:]) == ((3, 3), (1, 1), (1, 1))
             and (g.groups, g.small) == (1, 0) and g.ins % LANES == g.outs % LANES == 0)
-
-
-def data_gradient(g: Geometry, grad: Operand, weight: Operand, out: Operand, work: int, bias: int = 0,
-                  addend: int = 0) -> Sequence[NativeCall]:
-    """Packing, and a call for each phase of the stride: `work` is the address of the packed weight, `bias` that of a
-    padded one, `addend` that of a tensor to which the gradient is added, perhaps of the output itself; 0 for none."""
-    group, far, near = g.weight_steps()
-    streams = [_streams(g, axis) for axis in range(AXES)]
-    calls = [_pack(g, weight, work, (g.ins, g.outs), (group, near, far), streams, turned=True)]
-    for found in product(*(_phases(g, axis) for axis in range(AXES))):
-        taps, phases = [t for t, _ in found], [phase for _, phase in found]
-        packed = work + 4 * g.packed(g.ins, g.outs) // g.taps * _before(g, taps)
-        calls.append(_convolve(grad, packed, bias, out, g, (g.ins, g.outs), taps, phases, (1,) * AXES,
-                               add=addend != 0))
-    filled = addend == out.address if addend else reaches_all(g)
-    fill = NativeCall("convolution_fill", (address(addend), pointer(out), int64(out.size)))
-    return calls if filled else [fill, *calls]
-
-
-def _streams(g: Geometry, axis: int) -> int:
-    """Streams of taps along an axis: every so-many-th tap reaches the same phase of the stride."""
-    return g.stride[axis] // gcd(g.stride[axis], g.dilate[axis])
-
-
-def _before(g: Geometry, taps: Sequence[Taps]) -> int:
-    """Taps of the streams that come before the one of these, as `TapPlace` of kernels/cpu/conv_args.h has them."""
-    (depth, row, column), (_, rows, columns) = taps, g.kernel
-    return depth.before * rows * columns + depth.count * (row.before * columns + row.count * column.before)
-
-
-def reaches_all(g: Geometry) -> bool:
-    """Whether taps reach every phase of the stride."""
-    return all(len(_reached(g, axis)) == min(g.stride[axis], g.spatial[axis]) for axis in range(AXES))
-
-
-def _reached(g: Geometry, axis: int) -> list[int]:
-    """The phases of the stride along one axis that taps reach, in ascending order; a tap of each stream tells."""
-    taps = range(min(g.kernel[axis], _streams(g, axis)))
-    phases = {(tap * g.dilate[axis] - g.pad[axis]) % g.stride[axis] for tap in taps}
-    return sorted(at for at in phases if at < g.spatial[axis])
-
-
-def _phases(g: Geometry, axis: int) -> Iterator[tuple[Taps, Phase]]:
-    """The phases of the stride along one axis that taps reach, with those taps."""
-    for at in _reached(g, axis):
-        yield _phase_taps(g, axis, at), (at, g.stride[axis], -(-(g.spatial[axis] - at) // g.stride[axis]))
-
-
-def _phase_taps(g: Geometry, axis: int, phase: int) -> Taps:
-    """The taps along one axis that reach the pixels phase, phase + stride, ...
-
-    Tap r reaches pixel i from the output (i + pad - r dilate) / stride, where that is whole. In ascending order of the
-    outputs r descends.
-    """
-    kernel, stride, dilate, pad = g.kernel[axis], g.stride[axis], g.dilate[axis], g.pad[axis]
-    reaching = [r for r in range(kernel) if (phase + pad - r * dilate) % stride == 0]
-    last, streams = reaching[-1], _streams(g, axis)
-    before = sum(-(-(kernel - stream) // streams) for stream in range(last % streams))
-    return Taps((phase + pad - last * dilate) // stride, dilate * streams // stride, len(reaching), before)
-
-
-def _fits_one_pass(g: Geometry) -> bool:
-    """Whether a thread's scratch holds a patch of all output channels of a group, wide enough for any tile."""
-    planes, high, wide = _reach(g)
-    return g.out_blocks * planes * high * (wide + LANES) * LANES <= SCRATCH_FLOATS

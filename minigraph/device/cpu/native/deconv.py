@@ -7,7 +7,8 @@ from typing import Any
 from ....base import align
 from ....ops.deconv import products
 from .call import NativeCall, Operand, Types, native_for
-from .conv import DirectConvolution, Geometry, data_gradient, geometry, pad_bias, reaches_all
+from .conv import DirectConvolution, Geometry, geometry, pad_bias
+from .conv_data import data_gradient, reaches_all
 from .layout import BLOCKED, LANES, PLAIN, Layouts
 
 

@@ -130,7 +130,7 @@ def test_kernels_agree_with_the_definition(name: str, case: str) -> None:
     check(name, params, arrays(shape, params, name), rtol=1e-5 if name.endswith("weight") else 3e-6, rtols=WINOGRAD)
 
 
-@pytest.mark.parametrize("pad", [0, 1, 2])
+@pytest.mark.parametrize("pad", [0, 1, 2, 3])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_filters_of_one_channel_agree_with_the_definition_at_any_width(stride: int, pad: int) -> None:
     for width in range(1 if pad else 3, 23):
@@ -159,8 +159,21 @@ def test_threads_and_slices_change_no_bit_of_the_gradients_of_filters_of_one_cha
     assert whole.tobytes() == apart.tobytes() == running.tobytes()
 
 
-@pytest.mark.parametrize("case", ["3x3", "3x3 stride 2", "1x1 stride 2", "tails", "groups of one", "many input blocks",
-                                  "3-D strided"])
+@pytest.mark.parametrize("name", ["Convolution", "_convolution_backward_data"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_threads_and_slices_change_no_bit_of_filters_of_one_channel(name: str, stride: int) -> None:
+    shape = (3, 48, 37, 41)
+    params = {"kernel": (3, 3), "num_filter": 48, "num_group": 48, "pad": (1, 1), "stride": (stride, stride)}
+    given, filters, *rest = (a.astype(np.float32) for a in arrays(shape, params, name))
+    with threads(2):
+        (whole,) = run(name, params, [given, filters, *rest])
+    alone = [run(name, params, [given[n:n + 1], filters, *[a[n:n + 1] if a.ndim == 4 else a for a in rest]])[0]
+             for n in range(shape[0])]
+    assert whole.tobytes() == np.concatenate(alone).tobytes()
+
+
+@pytest.mark.parametrize("case", ["3x3", "3x3 stride 2", "1x1 stride 2", "tails", "groups of one",
+                                  "groups of one, tail, stride 2", "many input blocks", "3-D strided"])
 def test_a_data_gradient_is_added_to_another_one_last(case: str) -> None:
     shape, params = CASES[case]
     addend = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
