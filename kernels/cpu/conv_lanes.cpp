@@ -36,10 +36,8 @@ struct Outputs {
     bool add, relu;
 };
 
-// STEP is x_step where that is known, else 0.
-template <int COUNT, int STEP> void run_outputs(const Outputs &given) {
+template <int COUNT> void run_outputs(const Outputs &given) {
     const Outputs o = given;  // which no store can change
-    const int64_t x_step = STEP ? STEP : o.x_step;
     Vec sum[COUNT];
     const Vec first = o.bias ? Vec::load(o.bias) : Vec::zero();
 #pragma GCC unroll 16
@@ -50,7 +48,7 @@ template <int COUNT, int STEP> void run_outputs(const Outputs &given) {
             for (int64_t s = 0; s < o.columns; s++, x += o.x_column, w += LANES) {
                 const Vec weight = Vec::load(w);
 #pragma GCC unroll 16
-                for (int p = 0; p < COUNT; p++) sum[p].add_product(weight, Vec::load(x + p * x_step));
+                for (int p = 0; p < COUNT; p++) sum[p].add_product(weight, Vec::load(x + p * o.x_step));
             }
         }
     float *y = o.y;
@@ -61,9 +59,9 @@ template <int COUNT, int STEP> void run_outputs(const Outputs &given) {
     }
 }
 
-// Sums that the registers hold beside a weight.
+// Outputs that are computed together: no more than the registers hold beside a weight.
 #if defined(__AVX512F__)
-constexpr int MOST = 14;
+constexpr int MOST = 10;
 #elif defined(__aarch64__)
 constexpr int MOST = 7;
 #elif defined(__AVX__)
@@ -74,8 +72,8 @@ constexpr int MOST = 3;
 
 typedef void (*RunOutputs)(const Outputs &);
 
-template <int STEP, int... I> RunOutputs outputs_of(int64_t count, Indices<I...>) {
-    static constexpr RunOutputs BY_COUNT[] = {run_outputs<I + 1, STEP>...};
+template <int... I> RunOutputs outputs_of(int64_t count, Indices<I...>) {
+    static constexpr RunOutputs BY_COUNT[] = {run_outputs<I + 1>...};
     return BY_COUNT[count - 1];
 }
 
@@ -83,8 +81,7 @@ void run(Outputs &o, int64_t count) {
     typedef typename Count<MOST>::type All;
     const int64_t wide = count ? ceil_div(count, ceil_div(count, MOST)) : 1;
     for (int64_t at = 0; at < count; at += wide, o.x += wide * o.x_step, o.y += wide * o.y_step) {
-        const int64_t here = min(wide, count - at);
-        (o.x_step == LANES ? outputs_of<LANES>(here, All()) : outputs_of<0>(here, All()))(o);
+        outputs_of(min(wide, count - at), All())(o);
     }
 }
 
@@ -166,12 +163,12 @@ struct Plane {
     }
 
     void compute_tiles(int64_t begin, int64_t end, const Tiled &tiled) {
-        const int64_t single = (end - begin) % LANE_ROWS;
         for (int64_t column = tiled.first, wide, count; column < tiled.last; column += wide * count) {
             const int64_t left = tiled.last - column;
             wide = Tiled::next(left), count = 1;
             while (wide * count < left && Tiled::next(left - wide * count) == wide) count++;
-            compute_tiles(begin, LANE_ROWS, (end - begin) / LANE_ROWS, column, wide, count);
+            const int64_t tall = wide > 1 ? LANE_ROWS : 1, single = (end - begin) % tall;
+            compute_tiles(begin, tall, (end - begin) / tall, column, wide, count);
             compute_tiles(end - single, 1, single, column, wide, count);
         }
     }

@@ -91,15 +91,14 @@ template <int ROWS, int COLUMNS, int STRIDE> void run(const LaneTiles &given) {
 
 typedef void (*Run)(const LaneTiles &);
 
-template <int ROWS, int STRIDE> Run choose(int64_t columns) {
-    return columns == LANE_TILE ? run<ROWS, LANE_TILE, STRIDE> : columns == 4 ? run<ROWS, 4, STRIDE> : run<ROWS, 1, STRIDE>;
-}
-template <int ROWS> Run choose(int64_t columns, int64_t stride) {
-    return stride == 1 ? choose<ROWS, 1>(columns) : choose<ROWS, 2>(columns);
+template <int STRIDE> Run choose(int64_t rows, int64_t columns) {
+    if (columns == LANE_TILE) return rows == 1 ? run<1, LANE_TILE, STRIDE> : run<LANE_ROWS, LANE_TILE, STRIDE>;
+    if (columns == 4) return rows == 1 ? run<1, 4, STRIDE> : run<LANE_ROWS, 4, STRIDE>;
+    return run<1, 1, STRIDE>;
 }
 
 }  // namespace
 
 void run_lane_tiles(const LaneTiles &t, int64_t rows, int64_t columns, int64_t stride) {
-    (rows == 1 ? choose<1>(columns, stride) : choose<LANE_ROWS>(columns, stride))(t);
+    (stride == 1 ? choose<1>(rows, columns) : choose<2>(rows, columns))(t);
 }
