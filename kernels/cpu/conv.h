@@ -131,7 +131,7 @@ constexpr int LANE_ROWS = 2;
 constexpr int LANE_ROWS = 1;
 #endif
 
-// Computes tiles of 1 or LANE_ROWS rows of 4 or LANE_TILE columns, or of single outputs; a stride of 1 or 2 along both.
+// Computes tiles of 1 or LANE_ROWS rows of 4 or LANE_TILE columns, or of single outputs, at a stride of 1 or 2.
 void run_lane_tiles(const LaneTiles &t, int64_t rows, int64_t columns, int64_t stride);
 
 // Pixels [row, row + rows) x [column, column + columns) of one channel block of `lanes` floats a pixel, zero outside

@@ -14,3 +14,14 @@ struct Axis {
         last = room < 0 ? first : max(first, min(outputs, room / stride + 1));
     }
 };
+
+// Taps [first, last) of an output that reach inside.
+struct Reach {
+    int64_t first, last;
+    Reach(const Axis &axis, int64_t output) {
+        const int64_t at = axis.at + output * axis.stride, end = axis.length - 1 - at;
+        first = at >= 0 ? 0 : min(axis.taps, axis.step == 1 ? -at : ceil_div(-at, axis.step));
+        last = end < 0 ? 0 : min(axis.taps, (axis.step == 1 ? end : end / axis.step) + 1);
+        if (last < first) last = first;
+    }
+};

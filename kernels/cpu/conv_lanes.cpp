@@ -85,17 +85,6 @@ void run(Outputs &o, int64_t count) {
     }
 }
 
-// Taps [first, last) of an output that reach inside.
-struct Reach {
-    int64_t first, last;
-    Reach(const Axis &axis, int64_t output) {
-        const int64_t at = axis.at + output * axis.stride, end = axis.length - 1 - at;
-        first = at >= 0 ? 0 : min(axis.taps, axis.step == 1 ? -at : ceil_div(-at, axis.step));
-        last = end < 0 ? 0 : min(axis.taps, (axis.step == 1 ? end : end / axis.step) + 1);
-        if (last < first) last = first;
-    }
-};
-
 // Calls work(taps, first output, outputs) for outputs [begin, end): those of the edges one by one, all others together.
 template <class Work> INLINE void along(const Axis &axis, int64_t begin, int64_t end, const Work &work) {
     for (int64_t i = begin; i < end;) {

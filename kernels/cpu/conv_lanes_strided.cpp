@@ -1,4 +1,5 @@
-// The data gradient of a convolution of each channel with 3x3 taps of its own at a stride of 2, lane by lane on nChw16c.
+// The data gradient of a convolution of each channel with 3x3 taps of its own at a stride of 2, lane by lane on
+// nChw16c.
 //
 // Of the pixels of out_grad, a pixel of the result is reached by one or two along each axis, in turns; pairs of both are
 // computed together, so that each line of the result is written once: 2.25 multiply-adds a pixel on average. Each sum is
@@ -33,8 +34,8 @@ struct Row {
     bool add;
 };
 
-// PAIRS of neighbouring pixels, of which the first is reached by the column of grad at `at`, and the second also by that
-// behind it.
+// PAIRS of neighbouring pixels, of which the first is reached by the column of grad at `at`, and the second also by
+// that behind it.
 struct Pairs {
     int64_t at, column;      // in grad, and the first one in y
     bool first, last;        // whether the first and the last column of grad are inside

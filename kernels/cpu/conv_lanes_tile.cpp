@@ -1,8 +1,8 @@
 // Tiles of a convolution of each channel with 3x3 taps of its own, for conv_lanes.cpp.
 //
 // The sums of a tile and, where there are registers for them, the taps are in registers, and each input that is loaded
-// goes to all outputs that it reaches: a multiply-add takes 0.3 to 0.6 loads. Of large tensors, what the rows below will
-// read is fetched into the second-level cache meanwhile, and what they will write.
+// goes to all outputs that it reaches: a multiply-add takes 0.3 to 0.6 loads. Of large tensors, what the rows below
+// will read is fetched into the second-level cache meanwhile, and what they will write.
 #include "conv.h"
 
 namespace {

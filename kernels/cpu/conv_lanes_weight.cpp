@@ -11,6 +11,7 @@ namespace {
 
 constexpr int MOST = 3;        // taps along an axis whose sums are held, of a native vector of lanes
 constexpr int NEIGHBOURS = 4;  // outputs that are added together
+constexpr int SHORT = 7;       // outputs of a row that are added all together: small images' time goes to their edges
 
 // So many taps from the axes' `at` on; pointers are to the first of these lanes.
 struct Tile {
@@ -32,6 +33,11 @@ template <int ROWS, int COLUMNS, int STRIDE = 0> void add_tile(const Tile &t) {
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 3
         for (int s = 0; s < COLUMNS; s++) sum[r][s] = load(t.sums + r * sums_row + s * LANES);
+    // Whether the first and the last output miss one tap each.
+    const int64_t beyond = t.columns.at + (outputs - 1) * stride + (COLUMNS - 1) * step - t.columns.length;
+    const bool left = STRIDE && t.columns.first == 1 && t.columns.at == -1 && t.columns.length > 1;
+    const bool right = STRIDE && t.columns.last == outputs - 1 && beyond == 0;
+    const bool whole = STRIDE && outputs == SHORT && left && (STRIDE == 1 ? right : t.columns.last == SHORT);
     for (int64_t image = 0; image < t.plane.images; image++) {
         const float *grad = t.grad + image * t.plane.grad_image, *plane = t.x + image * t.plane.x_image;
         for (int64_t row = t.plane.row; row < t.plane.row + t.plane.rows; row++, grad += outputs * LANES) {
@@ -41,19 +47,34 @@ template <int ROWS, int COLUMNS, int STRIDE = 0> void add_tile(const Tile &t) {
                 const int64_t at = t.rows.at + row * t.rows.stride + r * t.rows.step;
                 x[r] = (at >= 0 && at < t.rows.length ? plane + at * x_row : t.plane.zeros) + t.columns.at * LANES;
             }
-            const auto add_edge = [&](int64_t first, int64_t last) __attribute__((always_inline)) {
-                for (int64_t c = first; c < last; c++) {
-                    const Native g = load(grad + c * LANES);
+            // The products of a gradient with the columns of taps from `begin` to `end`.
+            const auto add_pixel = [&](int64_t c, int64_t begin, int64_t end) __attribute__((always_inline)) {
+                const Native g = load(grad + c * LANES);
 #pragma GCC unroll 3
-                    for (int s = 0; s < COLUMNS; s++) {
-                        const int64_t at = t.columns.at + c * stride + s * step;
-                        if (at < 0 || at >= t.columns.length) continue;
+                for (int s = 0; s < COLUMNS; s++) {
+                    if (s < begin || s >= end) continue;
 #pragma GCC unroll 3
-                        for (int r = 0; r < ROWS; r++) sum[r][s] += g * load(x[r] + (c * stride + s * step) * LANES);
-                    }
+                    for (int r = 0; r < ROWS; r++) sum[r][s] += g * load(x[r] + (c * stride + s * step) * LANES);
                 }
             };
-            add_edge(0, t.columns.first);
+            const auto add_edge = [&](int64_t first, int64_t last) __attribute__((always_inline)) {
+                for (int64_t c = first; c < last; c++) {
+                    const Reach reach(t.columns, c);
+                    add_pixel(c, reach.first, reach.last);
+                }
+            };
+            if (whole) {
+#pragma GCC unroll 3
+                for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 7
+                    for (int n = 0; n < SHORT; n++)
+#pragma GCC unroll 3
+                        for (int s = 0; s < COLUMNS; s++)
+                            if ((n > 0 || s > 0) && (n < SHORT - 1 || s < COLUMNS - 1 || STRIDE > 1))
+                                sum[r][s] += load(grad + n * LANES) * load(x[r] + (n * STRIDE + s) * LANES);
+                continue;
+            }
+            left ? add_pixel(0, 1, COLUMNS) : add_edge(0, t.columns.first);
             int64_t c = t.columns.first;
             for (; STRIDE && c + NEIGHBOURS <= t.columns.last; c += NEIGHBOURS) {
 #pragma GCC unroll 3
@@ -66,14 +87,8 @@ template <int ROWS, int COLUMNS, int STRIDE = 0> void add_tile(const Tile &t) {
                             sum[r][s] += load(grad + (c + n) * LANES) * load(at + (n * STRIDE + s) * LANES);
                 }
             }
-            for (; c < t.columns.last; c++) {
-                const Native g = load(grad + c * LANES);
-#pragma GCC unroll 3
-                for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 3
-                    for (int s = 0; s < COLUMNS; s++) sum[r][s] += g * load(x[r] + (c * stride + s * step) * LANES);
-            }
-            add_edge(t.columns.last, outputs);
+            for (; c < t.columns.last; c++) add_pixel(c, 0, COLUMNS);
+            right ? add_pixel(outputs - 1, 0, COLUMNS - 1) : add_edge(t.columns.last, outputs);
         }
     }
 #pragma GCC unroll 3
