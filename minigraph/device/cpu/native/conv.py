@@ -222,7 +222,7 @@ class Convolution(DirectConvolution):
             calls.append(pad_bias(ins[2], bias))
         phases = [(0, 1, n) for n in g.out]
         return [*calls, convolve(ins[0], work, bias, outs[0], g, (g.outs, g.ins), taps, phases, g.stride,
-                                  relu=self.relu(p))]
+                                 relu=self.relu(p))]
 
 
 @native_for("_convolution_activated")
@@ -245,7 +245,7 @@ def pad_bias(bias: Operand, padded: int) -> NativeCall:
 
 
 def pack(g: Geometry, weight: Operand, packed: int, channels: tuple[int, int], distances: tuple[int, int, int],
-          streams: Sequence[int] = (1,) * AXES, turned: bool = False) -> NativeCall:
+         streams: Sequence[int] = (1,) * AXES, turned: bool = False) -> NativeCall:
     """From (outs, ins) channels a group, with `distances` in the weight between groups, and between those; along each
     axis the taps are dealt to so many streams, turned or not (`PackArgs` of kernels/cpu/conv_args.h)."""
     if g.lanewise:
@@ -256,8 +256,8 @@ def pack(g: Geometry, weight: Operand, packed: int, channels: tuple[int, int], d
 
 
 def convolve(x: Operand, packed: int, bias: int, y: Operand, g: Geometry, channels: tuple[int, int],
-              taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int], add: bool = False,
-              relu: bool = False) -> NativeCall:
+             taps: Sequence[Taps], phases: Sequence[Phase], stride: Sequence[int], add: bool = False,
+             relu: bool = False) -> NativeCall:
     """One convolution to one phase of each axis of y."""
     outs, ins = channels
     spatial, out = three(x.shape[2:], 1), three(y.shape[2:], 1)

@@ -74,7 +74,7 @@ def data_gradient(g: Geometry, grad: Operand, weight: Operand, out: Operand, wor
         taps, phases = [t for t, _ in found], [phase for _, phase in found]
         packed = work + 4 * g.packed(g.ins, g.outs) // g.taps * _before(g, taps)
         calls.append(convolve(grad, packed, bias, out, g, (g.ins, g.outs), taps, phases, (1,) * AXES,
-                               add=addend != 0))
+                              add=addend != 0))
     filled = addend == out.address if addend else reaches_all(g)
     return calls if filled else [_fill(addend, out), *calls]
 
