@@ -38,6 +38,8 @@ still."""
 PACKING_LOSS = 1 / 100
 """About what packing takes above the counts of graphs in slices, as a share of them: ResNet-50 in 32 slices 0.8 to
 1.2 %. Whole graphs pack to their counts, or nearly."""
+KEPT = 2
+"""Programs that are kept for further questions."""
 STEPS_WITHIN_LOSS = 8
 """Steps in which the n are gone through that lie within the packing loss."""
 
@@ -134,9 +136,10 @@ class _Search:
         """How far above an n that fits the next one is tried."""
         self.slicing: tuple[int, Slicing | None] | None = None
         """The slices of the least count, and for which n that is."""
-        self.latest: tuple[int, Prospect] | None = None
+        self.latest: dict[int, Prospect] = {}
+        """Those that were looked at last, by n."""
         self.fitting: tuple[int, Prospect] | None = None
-        """The last n that was looked at by the policy, and that fits."""
+        """The last n that fits by the policy."""
 
     def run(self, low: int, high: int | None) -> tuple[int, Plan]:
         """The largest n that fits, and its plan."""
@@ -233,13 +236,14 @@ class _Search:
         self.slicing = n, counted.slicing
 
     def _prospect(self, n: int, memory: str | None = None) -> Prospect:
-        """The program for one n; the latest one is kept."""
-        if memory is None and self.latest is not None and self.latest[0] == n:
-            return self.latest[1]
-        program = self._prepared(n, memory)
-        made = Prospect(program.graph, program.request, program.layout)
-        if memory is None or self._is_own(memory):
-            self.latest = n, made
+        """The program for one n; the last two are kept, as counts end at an n and the next one, which are tried."""
+        own = memory is None or self._is_own(memory)
+        made = self.latest.pop(n, None) if own else None
+        if made is None:
+            program = self._prepared(n, memory)
+            made = Prospect(program.graph, program.request, program.layout)
+        if own:
+            self.latest = dict([*self.latest.items(), (n, made)][-KEPT:])
         return made
 
     def _prepared(self, n: int, memory: str | None = None) -> Program:

@@ -124,6 +124,11 @@ class Problem:
         return Facts(self.graph, self.order, self.backward_start, self.reads)
 
     @cached_property
+    def alike(self) -> dict[tuple[Slicing, bool], list[Candidate]]:
+        """Candidates in slices that somebody asked for alone, by how they are cut and whether homes may move."""
+        return {}
+
+    @cached_property
     def saved(self) -> tuple[Entry, ...]:
         """Forward values that backward reads, in order: what there is to decide about."""
         read = {e for node in self.order[self.backward_start:] for e in self.reads[node]}

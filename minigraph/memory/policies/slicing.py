@@ -51,7 +51,9 @@ def in_slices(problem: Problem, known: list[Candidate], moves_homes: bool) -> li
 
 def alike(problem: Problem, slicing: Slicing, moves_homes: bool) -> list[Candidate]:
     """The candidates in as many slices as those of another size of the same network, cut in the same way."""
-    return _candidates(problem, _cut(problem, slicing.slices, slicing.together), moves_homes)
+    cut = _cut(problem, slicing.slices, slicing.together)
+    problem.alike[cut, moves_homes] = found = _candidates(problem, cut, moves_homes)
+    return found
 
 
 def _cut(problem: Problem, slices: int, together: bool) -> Slicing:
@@ -61,6 +63,8 @@ def _cut(problem: Problem, slices: int, together: bool) -> Slicing:
 
 
 def _candidates(problem: Problem, slicing: Slicing, moves_homes: bool) -> list[Candidate]:
+    if (slicing, moves_homes) in problem.alike:
+        return problem.alike[slicing, moves_homes]
     cut = problem.sliced(slicing)
     if cut is None:
         return []
