@@ -50,7 +50,7 @@ def tensors(arrays: list[np.ndarray], given: tuple[str, ...]) -> list[Any]:
 
 
 def key_of(executor: Any) -> Any:
-    """The control buffer of an executor's last training forward, as far as random ops read it."""
+    """The control buffer of an executor's last forward, as far as random ops read it."""
     control = np.zeros(8, np.float32)
     registry.set_key(control, *executor._key)
     return torch.tensor(control)
@@ -122,6 +122,8 @@ def test_both_forms_of_ops_that_expand_are_those_of_torch(name: str, k: int, dty
         agree([a.asnumpy() for a in executor.aux_arrays], moved, *tolerance)
         inputs[-len(moved):] = moved
     found = [o.asnumpy() for o in executor.forward(is_train=False)]
+    if name in KEYED:  # evaluations have keys of their own
+        inputs[-1] = key_of(executor)
     agree(found, oracles.EVALUATION.get(name, oracle_of(name))(p, *inputs), *tolerance)
 
 

@@ -22,7 +22,7 @@ PROGRAMS: list[tuple[int, list[list[Any]]]] = [
     (2, [["elemwise_sub", [0, 1], {}], ["square", [2], {}], ["elemwise_mul", [3, 0], {}],
          ["elemwise_add", [4, 2], {}]]),
     (8, [["elemwise_add", [0, 1], {}], *(["elemwise_mul", [k + 6, k], {}] for k in range(2, 8)),
-         ["clip", [14], {"a_min": -1.0, "a_max": 1.0}]]),
+         ["_minimum_scalar", [14], {"scalar": 1.0}]]),
     (2, [["Activation", [0], {"act_type": "softrelu"}], ["_activation_backward", [1, 2], {"act_type": "tanh"}],
          ["_accumulate", [3, 3], {}]]),
 ]
