@@ -15,13 +15,15 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Cost, Entry, PartialShape, Shape, TensorType
 from .chunks import CHUNK_BYTES, chunks
-from .indexing import numbers
+from .indexing import IdRange, numbers
 from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import param
 from .pointwise import Found
 from .registry import register
 
 Types = Sequence[TensorType]
+LENGTH = "scaled_dot_product_attention: length"
+"""What errors call a length."""
 NOTHING = -2.0**127
 """The logarithm that stands for a row that sees no key: finite, so that less than it stays -infinity."""
 CAUSAL_ROWS = 128
@@ -143,6 +145,9 @@ class _Attention(Op):
         arrays = self.scratch(p, self.sizes(p, ins), query.dtype)
         return (Algorithm("tiles", Workspace.bytes_for(*arrays)),)
 
+    def id_ranges(self, p: AttentionParams, ins: Types, outs: Types) -> Sequence[IdRange]:
+        return [IdRange(LENGTH, len(ins) - 1, ins[-1].shape, self.sizes(p, ins).keys + 1)] if p.use_length else ()
+
     def scores(self, p: AttentionParams, tile: Tile, query: np.ndarray, key: np.ndarray, extra: Arrays,
                memory: Arrays) -> np.ndarray:
         """scale * query keyᵀ of a tile, -infinity where a query may not see a key; in memory[0]."""
@@ -153,8 +158,7 @@ class _Attention(Op):
         if p.use_mask:
             _apply_mask(scores, tile, extra[0], memory[-1])
         if p.use_length:
-            for first, lengths in numbers(extra[-1][tile.images], key.shape[2] + 1, f"{self.name}: length",
-                                          first=tile.images.start):
+            for first, lengths in numbers(extra[-1][tile.images], key.shape[2] + 1, LENGTH, first=tile.images.start):
                 for image, length in enumerate(lengths.tolist(), first):
                     scores[image, ..., length:] = -np.inf
         if p.causal:

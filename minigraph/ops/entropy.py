@@ -9,7 +9,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Entry, PartialShape, TensorType
 from .chunks import chunk_rows, chunks
 from .elemwise import only
-from .indexing import PIECE, ByIndex, numbers, offsets
+from .indexing import PIECE, ByIndex, IdRange, numbers, offsets
 from .op import Arrays, Sample, Workspace, merge_shapes
 from .pointwise import Found, flat
 from .registry import register
@@ -53,6 +53,9 @@ class SoftmaxCrossEntropy(ByIndex):
             np.log(sums, out=sums)
             total += float(np.add.reduce(sums[:, 0] - chosen, dtype=np.float64))
         outs[0][0] = total
+
+    def id_ranges(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        return [IdRange("softmax_cross_entropy: label", 1, ins[1].shape, ins[0].shape[1])]
 
     def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Found, wanted: Sequence[bool]) -> Found:
@@ -99,6 +102,9 @@ class SoftmaxCrossEntropyBackward(ByIndex):
         for start, ids in numbers(label, view[1], "softmax_cross_entropy: label"):
             row[offsets(start, ids, view)] -= 1
         np.multiply(outs[0], grad[0], out=outs[0])
+
+    def id_ranges(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        return [IdRange("softmax_cross_entropy: label", 2, ins[2].shape, ins[1].shape[1])]
 
     def samples(self) -> Sequence[Sample]:
         return [Sample({}, ((1,), (3, 4), (3,)), integer={"label": 4}, differentiable=False)]

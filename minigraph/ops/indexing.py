@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Entry, MXNetError, PartialShape, TensorType, dtype_of
+from ..base import Algorithm, Builder, Entry, MXNetError, PartialShape, Shape, TensorType, dtype_of
 from .chunks import chunks
 from .elemwise import only
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
@@ -21,32 +21,54 @@ PIECE = 512
 """Numbers converted at a time: 4 KiB of int64, and a handful of such temporaries."""
 
 
-def numbers(ids: np.ndarray, bound: int, where: str, ignored: float | None = None, first: int = 0,
+@dataclass(frozen=True)
+class IdRange:
+    """Ids of input number `operand`, from its element `start` on in the shape `shape`, and what they may be: numbers in
+    [least, bound), fractions cut off, and such as are equal to `ignored`.
+
+    `where` names op and ids in errors, and `first` is the row of the whole tensor at which they begin.
+    """
+
+    where: str
+    operand: int
+    shape: Shape
+    bound: int
+    start: int = 0
+    least: int = 0
+    ignored: float | None = None
+    first: int = 0
+
+    def error(self, value: Any, at: int) -> MXNetError:
+        """The error about the id at flat position `at`, which is not in range: that of `numbers`."""
+        return out_of_range(self.where, value, at, self.shape, self.bound, self.ignored, self.first, self.least)
+
+
+def numbers(ids: np.ndarray, bound: int, where: str, ignored: float | None = None, first: int = 0, least: int = 0,
             ) -> Iterator[tuple[int, np.ndarray]]:
     """(position of the first, int64 numbers) piece by piece of a tensor of ids in any dtype.
 
     Fractions are cut off, as in MXNet. Raises MXNetError, with position and value, for NaN and for what is
-    outside [0, bound), except ids equal to `ignored`, which come through as they are.
+    outside [least, bound), except ids equal to `ignored`, which come through as they are.
     `first` is the row of the whole tensor at which `ids` begins.
     """
     row = flat(ids)
     for s in chunks(row.size, PIECE):
         piece = row[s]
-        right = (piece >= 0) & (piece < bound)
+        right = (piece >= least) & (piece < bound)
         if ignored is not None:
             right |= piece == ignored
         if not right.all():
             at = s.start + int(np.argmin(right))
-            raise out_of_range(where, row[at], at, ids.shape, bound, ignored, first)
+            raise out_of_range(where, row[at], at, ids.shape, bound, ignored, first, least)
         yield s.start, piece.astype(np.int64)
 
 
 def out_of_range(where: str, value: Any, at: int, shape: Sequence[int], bound: int, ignored: float | None = None,
-                 first: int = 0) -> MXNetError:
+                 first: int = 0, least: int = 0) -> MXNetError:
     """The error about the number at flat position `at` of a tensor of ids, whose first row is number `first`."""
     place = tuple(int(i) for i in np.unravel_index(at, shape))
     place = (place[0] + first, *place[1:])
-    return MXNetError(f"{where}: {value} at position {format_shape(place)} is outside [0, {bound})"
+    return MXNetError(f"{where}: {value} at position {format_shape(place)} is outside [{least}, {bound})"
                       + ("" if ignored is None else f" and is not the ignored {ignored:g}"))
 
 
@@ -118,6 +140,9 @@ class Pick(ByIndex):
         for start, ids in numbers(index, view[1], "pick: index"):
             np.take(flat(data), offsets(start, ids, view), out=out[start:start + ids.size], mode="clip")
 
+    def id_ranges(self, p: PickParams, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        return [IdRange("pick: index", 1, ins[1].shape, layout(ins[0].shape, p.axis)[1])]
+
     def gradient(self, b: Builder, p: PickParams, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Found, wanted: Sequence[bool]) -> Found:
         if grads[0] is None or not wanted[0]:
@@ -155,6 +180,9 @@ class PickBackward(ByIndex):
         out.fill(0)
         for start, ids in numbers(index, view[1], "pick: index"):
             out[offsets(start, ids, view)] = flat(grad)[start:start + ids.size]
+
+    def id_ranges(self, p: PickParams, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        return [IdRange("pick: index", 1, ins[1].shape, layout(outs[0].shape, p.axis)[1])]
 
     def samples(self) -> Sequence[Sample]:
         return [Sample({}, ((3,), (3,), (3, 4)), integer={"index": 4}, differentiable=False)]
@@ -196,6 +224,9 @@ class OneHot(Op):
         for start, ids in numbers(ins[0], p.depth, "one_hot: index"):
             out[offsets(start, ids, (ins[0].size, p.depth, 1))] = p.on_value
 
+    def id_ranges(self, p: OneHotParams, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        return [IdRange("one_hot: index", 0, ins[0].shape, p.depth)]
+
     def gradient(self, b: Builder, p: OneHotParams, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Found, wanted: Sequence[bool]) -> Found:
         return [None]
@@ -231,6 +262,9 @@ class Take(ByIndex):
 
     def compute(self, p: TakeParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         take_into(ins[0], ins[1], p.axis, outs[0], self.name)
+
+    def id_ranges(self, p: TakeParams, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        return [IdRange("take: index", 1, ins[1].shape, layout(ins[0].shape, p.axis)[1])]
 
     def gradient(self, b: Builder, p: TakeParams, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Found, wanted: Sequence[bool]) -> Found:
@@ -293,6 +327,9 @@ class TakeBackward(ByIndex):
         half = outs[0].dtype == np.float16
         return (Algorithm(workspace_bytes=Workspace.bytes_for((outs[0].shape, np.float32)) if half else 0),)
 
+    def id_ranges(self, p: TakeParams, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        return [IdRange("take: index", 1, ins[1].shape, layout(outs[0].shape, p.axis)[1])]
+
     def samples(self) -> Sequence[Sample]:
         return [Sample({}, ((5, 3), (5,), (4, 3)), integer={"indices": 4}, differentiable=False)]
 
@@ -332,6 +369,9 @@ class Embedding(ByIndex):
 
     def compute(self, p: EmbeddingParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         take_into(ins[1], ins[0], 0, outs[0], self.name)
+
+    def id_ranges(self, p: EmbeddingParams, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        return [IdRange("Embedding: index", 0, ins[0].shape, ins[1].shape[0])]
 
     def gradient(self, b: Builder, p: EmbeddingParams, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Found, wanted: Sequence[bool]) -> Found:

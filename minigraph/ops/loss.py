@@ -11,7 +11,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Entry, PartialShape, Shape, TensorType
 from .activation import sigmoid
 from .elemwise import only
-from .indexing import ByIndex, numbers, offsets
+from .indexing import ByIndex, IdRange, numbers, offsets
 from .op import Arrays, Sample, ShapeError, Sliced, Workspace, format_shape, is_complete, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import Found, blocks, flat
@@ -172,6 +172,14 @@ class SoftmaxOutputBackward(ByIndex):
         np.multiply(outs[0], p.grad_scale / divisor, out=outs[0])
         if p.out_grad:
             np.multiply(outs[0], ins[2], out=outs[0])
+
+    def id_ranges(self, p: SoftmaxOutputBackwardParams, ins: Sequence[TensorType],
+                  outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        label = ins[1].shape
+        if label == outs[0].shape:
+            return ()
+        return [IdRange("SoftmaxOutput: label", 1, label, softmax_view(p, outs[0].shape)[1],
+                        ignored=p.ignore_label if p.use_ignore else None, first=p.first)]
 
     def samples(self) -> Sequence[Sample]:
         return [Sample({}, ((3, 4), (3,)), integer={"label": 4}, low=0.0, differentiable=False),

@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ..base import Algorithm, Builder, Cost, Entry, MXNetError, PartialShape, TensorType, align
 from .params import NoParams
+
+if TYPE_CHECKING:
+    from .indexing import IdRange
 
 Arrays = Sequence[np.ndarray]
 
@@ -266,6 +269,10 @@ class Op:
     def algorithms(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:
         """Ways to compute the op, fastest first, with their workspace bytes."""
         return (Algorithm(),)
+
+    def id_ranges(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        """The ids that the op reads, for which `compute` raises outside a range."""
+        return ()
 
     def cost(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Cost:
         """FLOPs and traffic of one execution; the default is one operation an output element."""

@@ -4,7 +4,7 @@ Rows are sorted in scratch as complex numbers, value beside index, which NumPy c
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Entry, MXNetError, PartialShape, Shape, TensorType
 from .chunks import CHUNK_BYTES, chunks
 from .elemwise import only
-from .indexing import PIECE
+from .indexing import PIECE, IdRange, numbers
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, is_complete, merge_shapes
 from .params import param
 from .pointwise import Found, flat
@@ -38,8 +38,8 @@ class TopkParams:
     dtype: np.dtype = param(FLOAT32, "dtype", "dtype of the indices")
 
 
-def _view(p: TopkParams, shape: Shape) -> tuple[int, int, int]:
-    return (1, prod(shape), 1) if p.axis is None else layout(shape, p.axis)
+def _view(axis: int | None, shape: Shape) -> tuple[int, int, int]:
+    return (1, prod(shape), 1) if axis is None else layout(shape, axis)
 
 
 def _count(p: TopkParams, length: int) -> int:
@@ -59,15 +59,6 @@ def _scratch(view: tuple[int, int, int]) -> Shape:
     """Rows of pairs that are sorted at a time. Rows are independent, so this changes no bit."""
     outer, classes, inner = view
     return max(1, min(outer, CHUNK_BYTES // max(1, classes * inner * PAIR.itemsize))), inner, classes
-
-
-def _places(ids: np.ndarray, view: tuple[int, int, int]) -> Iterator[tuple[slice, np.ndarray]]:
-    """(slice of the flat ids, flat places in data that they name) piece by piece of ids (outer, k, inner)."""
-    _, classes, inner = view
-    row = flat(ids)
-    for s in chunks(row.size, PIECE):
-        outer, within = np.divmod(np.arange(s.start, s.stop), max(1, ids.shape[1] * inner))
-        yield s, (outer * classes + row[s].astype(np.int64)) * inner + within % inner
 
 
 @register
@@ -106,10 +97,10 @@ class Topk(Op):
 
     def algorithms(self, p: TopkParams, ins: Sequence[TensorType],
                    outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:
-        return (Algorithm("pairs", Workspace.bytes_for((_scratch(_view(p, ins[0].shape)), PAIR))),)
+        return (Algorithm("pairs", Workspace.bytes_for((_scratch(_view(p.axis, ins[0].shape)), PAIR))),)
 
     def compute(self, p: TopkParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
-        view = _view(p, ins[0].shape)
+        view = _view(p.axis, ins[0].shape)
         data, k = ins[0].reshape(view), _count(p, view[1])
         pairs = work.array(_scratch(view), PAIR)
         if p.ret_typ == "mask":
@@ -195,12 +186,18 @@ class TopkBackward(Op):
 
     def compute(self, p: TopkBackwardParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         grad, indices, _ = ins
-        view = (1, outs[0].size, 1) if p.axis is None else layout(outs[0].shape, p.axis)
+        view = _view(p.axis, outs[0].shape)
         count = grad.size // max(1, view[0] * view[2])
         out = flat(outs[0])
         out.fill(0)
-        for s, places in _places(indices.reshape(view[0], count, view[2]), view):
-            out[places] = flat(grad)[s]
+        for start, ids in numbers(indices, view[1], "topk: index"):
+            outer, within = np.divmod(np.arange(start, start + ids.size), max(1, count * view[2]))
+            places = (outer * view[1] + ids) * view[2] + within % view[2]
+            out[places] = flat(grad)[start:start + ids.size]
+
+    def id_ranges(self, p: TopkBackwardParams, ins: Sequence[TensorType],
+                  outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        return [IdRange("topk: index", 1, ins[1].shape, _view(p.axis, outs[0].shape)[1])]
 
 
 @dataclass(frozen=True)

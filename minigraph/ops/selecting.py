@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Entry, MXNetError, PartialShape, TensorType
+from ..base import Algorithm, Builder, Entry, MXNetError, PartialShape, Shape, TensorType
 from .chunks import CHUNK_BYTES, chunks
 from .elemwise import only
-from .indexing import ByIndex, numbers
+from .indexing import ByIndex, IdRange, numbers
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import BLOCK, Found, flat
@@ -246,6 +246,13 @@ def _flat_indices(data: Sequence[int], indices: np.ndarray, where: str) -> Itera
         yield pieces[0][0], place
 
 
+def _id_ranges(where: str, data: Shape, indices: Shape) -> list[IdRange]:
+    """The ids (m, ...) of input 1, one axis of data after the other."""
+    places = indices[1:]
+    return [IdRange(f"{where}: index of axis {axis}", 1, (prod(places),), bound, start=axis * prod(places))
+            for axis, bound in enumerate(data[:indices[0]])]
+
+
 @register
 class GatherNd(ByIndex):
     """data[indices[0], indices[1], ...]: indices (m, ...) name the first m axes; one out of range raises."""
@@ -267,6 +274,9 @@ class GatherNd(ByIndex):
         out = outs[0].reshape(prod(indices.shape[1:]), rows.shape[1])
         for start, ids in _flat_indices(data.shape, indices, self.name):
             np.take(rows, ids, axis=0, out=out[start:start + ids.size], mode="clip")
+
+    def id_ranges(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        return _id_ranges(self.name, ins[0].shape, ins[1].shape)
 
     def gradient(self, b: Builder, p: Any, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Found, wanted: Sequence[bool]) -> Found:
@@ -297,6 +307,9 @@ class GatherNdBackward(ByIndex):
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         add_rows(ins[0], ins[1], outs[0], "gather_nd")
+
+    def id_ranges(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        return _id_ranges("gather_nd", outs[0].shape, ins[1].shape)
 
 
 def add_rows(data: np.ndarray, indices: np.ndarray, target: np.ndarray, where: str) -> None:
@@ -336,6 +349,9 @@ class ScatterNd(ByIndex):
 
     def compute(self, p: ScatterParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         add_rows(ins[0], ins[1], outs[0], self.name)
+
+    def id_ranges(self, p: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        return _id_ranges(self.name, outs[0].shape, ins[1].shape)
 
     def gradient(self, b: Builder, p: ScatterParams, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Found, wanted: Sequence[bool]) -> Found:

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..base import Builder, Entry, MXNetError, PartialShape, dtype_of
+from ..base import Builder, Entry, MXNetError, PartialShape, TensorType, dtype_of
 from .chunks import chunks
 from .elemwise import only
-from .indexing import PIECE, ByIndex, numbers
+from .indexing import PIECE, ByIndex, IdRange, numbers
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import Found, flat
@@ -39,6 +39,8 @@ class SequenceOp(ByIndex):
 
     Params = SequenceParams
     given: ClassVar[tuple[str, ...]] = ("data",)
+    least: ClassVar[int] = 0
+    """The least length of a sequence."""
     axes: ClassVar[tuple[int, ...]] = (0, 1)
 
     def inputs(self, p: SequenceParams) -> tuple[str, ...]:
@@ -68,8 +70,17 @@ class SequenceOp(ByIndex):
         self.check(p, data)
         return [data, *self.length_shapes(p, data, ins[1:])], [data]
 
+    def id_ranges(self, p: SequenceParams, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        time = ins[len(self.given) - 1].shape[p.axis]
+        return [IdRange(self._where, len(self.given), lengths.shape, time + 1, least=self.least)
+                for lengths in ins[len(self.given):]]
+
+    @property
+    def _where(self) -> str:
+        return f"{self.name}: sequence length"
+
     def sequences(self, p: SequenceParams, lengths: Sequence[np.ndarray], *arrays: np.ndarray,
-                  least: int = 0) -> Iterator[tuple[Any, ...]]:
+                  ) -> Iterator[tuple[Any, ...]]:
         """(length, sequence of each array with time first) for each member of the batch."""
         views = [a if p.axis == 0 else a.swapaxes(0, 1) for a in arrays]
         time, batch = views[0].shape[:2]
@@ -77,10 +88,8 @@ class SequenceOp(ByIndex):
             for n in range(batch):
                 yield (time, *(v[:, n] for v in views))
             return
-        for start, counts in numbers(lengths[0], time + 1, f"{self.name}: sequence length"):
+        for start, counts in numbers(lengths[0], time + 1, self._where, least=self.least):
             for n, count in enumerate(counts.tolist(), start):
-                if count < least:
-                    raise MXNetError(f"{self.name}: sequence {n} has length {count}; it must be at least {least}")
                 yield (count, *(v[:, n] for v in views))
 
 
@@ -158,6 +167,7 @@ class SequenceLast(SequenceOp):
     """The last element of each sequence, (batch, ...); a length of 0 raises."""
 
     name = "SequenceLast"
+    least = 1
     looks_up = (0,)
 
     def infer_shape(self, p: SequenceParams, ins: list[PartialShape], outs: list[PartialShape],
@@ -167,7 +177,7 @@ class SequenceLast(SequenceOp):
         return [ins[0], *lengths], [merge_shapes(_without_time(p, ins[0]), outs[0])]
 
     def compute(self, p: SequenceParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
-        found = self.sequences(p, ins[1:], ins[0], least=1)
+        found = self.sequences(p, ins[1:], ins[0])
         for n, (count, data) in enumerate(found):
             outs[0][n] = data[count - 1]
 
@@ -191,6 +201,7 @@ class SequenceLastBackward(SequenceOp):
 
     name = "_sequence_last_backward"
     given = ("grad", "data")
+    least = 1
 
     def unread(self, p: SequenceParams) -> tuple[int, ...]:
         return (1,)
@@ -203,7 +214,7 @@ class SequenceLastBackward(SequenceOp):
 
     def compute(self, p: SequenceParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         outs[0].fill(0)
-        for n, (count, out) in enumerate(self.sequences(p, ins[2:], outs[0], least=1)):
+        for n, (count, out) in enumerate(self.sequences(p, ins[2:], outs[0])):
             out[count - 1] = ins[0][n]
 
 

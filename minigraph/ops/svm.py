@@ -8,7 +8,7 @@ import numpy as np
 
 from ..base import Builder, Entry, PartialShape, TensorType
 from .elemwise import only
-from .indexing import ByIndex, numbers, offsets
+from .indexing import ByIndex, IdRange, numbers, offsets
 from .op import Arrays, Sample, ShapeError, Sliced, Workspace, format_shape, merge_shapes
 from .params import param
 from .pointwise import Found, flat
@@ -113,6 +113,9 @@ class SvmBackward(ByIndex):
                 np.multiply(rows, 2, out=rows)
             np.multiply(rows, p.regularization_coefficient, out=rows)
             out[places] = -out[places]
+
+    def id_ranges(self, p: SvmParams, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+        return [IdRange("SVMOutput: label", 1, ins[1].shape, outs[0].shape[-1])]
 
     def samples(self) -> Sequence[Sample]:
         return [Sample({"use_linear": linear}, ((3, 4), (3,)), integer={"label": 4}, differentiable=False)
