@@ -2,8 +2,8 @@
 // off.
 //
 // An id that is NaN or outside [0, bound) never becomes an address: id_at gives -1 for it. What an operator
-// does then is the same in its forward and its backward kernel, and each family keeps one word where report()
-// notes the place, which a device that is asked to check reads after a launch.
+// does then is the same in its forward and its backward kernel. A device that is asked to check launches
+// ids_check of indexing.cu before them.
 #pragma once
 
 enum IdKind { kFloat32 = 0, kInt32 = 1, kInt64 = 2 };  // in the order of rows.py
@@ -25,10 +25,4 @@ __device__ __forceinline__ float number_at(const void *ids, int kind, long long 
   if (kind == kFloat32) return static_cast<const float *>(ids)[place];
   return kind == kInt32 ? float(static_cast<const int *>(ids)[place])
                         : float(static_cast<const long long *>(ids)[place]);
-}
-
-// Note an id out of range in a word that is 0 while there was none: the complement of the first place,
-// whatever the order of threads.
-__device__ __forceinline__ void report(unsigned long long *word, long long place) {
-  atomicMax(word, ~(unsigned long long)place);
 }

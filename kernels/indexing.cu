@@ -1,8 +1,9 @@
-// indexing.cu: pick, one_hot, take and Embedding, and their gradients without atomics on values.
+// indexing.cu: pick, one_hot, take and Embedding, and their gradients without atomics on values; and a check
+// of any operator's ids.
 //
 // Memory contract: ids are of a kind that ids.h names; data and ids are only read, outputs are other buffers,
 // all written. No workspace. An id that is NaN or out of range picks 0, marks no class, takes a row of 0, and
-// gives no gradient; indexing_out_of_range notes it (ids.h).
+// gives no gradient. ids_check reads the ids and writes 16 bytes.
 //
 // per element of the output   bytes read                       written   FLOPs
 //   pick_forward              8                                    4       0
@@ -13,8 +14,26 @@
 #include "ids.h"
 #include "rows.h"
 
-extern "C" {
-__device__ unsigned long long indexing_out_of_range;
+// word[0] = 1 + the first place whose id is outside [least, bound) and, with use_ignored, is not `ignored`; 0
+// where there is none. word[1] = the bits of that id. One block.
+extern "C" __global__ void ids_check(const void *ids, int kind, long long count, long long least,
+                                     long long bound, int use_ignored, float ignored,
+                                     unsigned long long *word) {
+  __shared__ unsigned long long first;
+  if (threadIdx.x == 0) first = ~0ull;
+  __syncthreads();
+  for (long long place = threadIdx.x; place < count; place += blockDim.x) {
+    if (id_at(ids, kind, place, bound) >= least) continue;
+    if (use_ignored && number_at(ids, kind, place) == ignored) continue;
+    atomicMin(&first, (unsigned long long)place);
+    break;
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  word[0] = first + 1;  // none: all bits and 1, which is 0
+  if (first != ~0ull)
+    word[1] = kind == kInt64 ? static_cast<const unsigned long long *>(ids)[first]
+                             : static_cast<const unsigned *>(ids)[first];
 }
 
 // out[row] = data at the id of the row, along the middle axis of (outer, classes, inner)
@@ -22,7 +41,6 @@ extern "C" __global__ void pick_forward_gather(const float *data, const void *id
                                                long long rows, long long classes, long long inner) {
   GRID_STRIDE(r, rows) {
     long long id = id_at(ids, kind, r, classes);
-    if (id < 0) report(&indexing_out_of_range, r);
     out[r] = id < 0 ? 0.f : data[Row(r, classes, inner).at(id)];
   }
 }
@@ -34,7 +52,6 @@ __device__ __forceinline__ void pick_backward(const float *grad, const void *ids
   FOR_ROWS(Group, r, rows) {
     Row row(r, classes, inner);
     long long id = id_at(ids, kind, r, classes);
-    if (id < 0 && Group::first() == 0) report(&indexing_out_of_range, r);
     FOR_PLACES(Group, c, classes) data_grad[row.at(c)] = c == id ? grad[r] : 0.f;
   }
 }
@@ -50,7 +67,6 @@ __device__ __forceinline__ void one_hot_forward(const void *ids, int kind, float
                                                 long long classes, float on, float off) {
   FOR_ROWS(Group, r, rows) {
     long long id = id_at(ids, kind, r, classes);
-    if (id < 0 && Group::first() == 0) report(&indexing_out_of_range, r);
     FOR_PLACES(Group, c, classes) out[r * classes + c] = c == id ? on : off;
   }
 }
@@ -67,7 +83,6 @@ __device__ __forceinline__ void take_forward(const float *a, const void *ids, in
   FOR_ROWS(Group, r, outer * count) {
     long long o = r / count, place = r - o * count;
     long long id = id_at(ids, kind, place, classes);
-    if (id < 0 && Group::first() == 0) report(&indexing_out_of_range, place);
     const float *from = a + (o * classes + id) * inner;
     FOR_PLACES(Group, c, inner) out[r * inner + c] = id < 0 ? 0.f : from[c];
   }
@@ -113,7 +128,6 @@ extern "C" __global__ void __launch_bounds__(kColumns)
     for (long long start = 0; start < count; start += kColumns) {
       long long place = start + threadIdx.x;
       long long id = place < count ? id_at(ids, kind, place, classes) : first - 1;
-      if (t == 0 && place < count && id < 0) report(&indexing_out_of_range, place);
       bool own = id >= first && id < first + kClasses;
       int owned, number = number_wanted(own, warp_counts, owned);
       if (own) matches[number] = int(threadIdx.x) * kClasses + int(id - first);

@@ -8,7 +8,7 @@
 // labels and one float; softmax_cross_entropy_forward one float a row.
 //
 // A label that is NaN or outside [0, classes), and is not an ignored one, adds nothing to a loss and gives
-// its row a gradient of 0; loss_out_of_range notes it (ids.h).
+// its row a gradient of 0.
 //
 // per element                        bytes read   written   FLOPs
 //   softmax_output_backward              4 (8)         4       3
@@ -17,10 +17,6 @@
 //   softmax_cross_entropy_backward      12 (4)         4       6
 #include "ids.h"
 #include "rows.h"
-
-extern "C" {
-__device__ unsigned long long loss_out_of_range;
-}
 
 // Which labels are ignored: as an id where that is in range, else by value.
 struct Ignored {
@@ -46,7 +42,6 @@ __device__ __forceinline__ void softmax_output_backward(const float *out, const 
     Row row(r, classes, inner);
     long long id = id_at(labels, kind, r, classes);
     bool skip = use_ignore && ignored.is(labels, kind, r, id);
-    if (id < 0 && !skip && Group::first() == 0) report(&loss_out_of_range, r);
     bool zero = skip || id < 0;
     FOR_PLACES(Group, c, classes) {
       long long i = row.at(c);
@@ -137,7 +132,6 @@ __device__ __forceinline__ void softmax_cross_entropy_forward(const float *data,
     float most = row_max<Group>(classes, [&](long long c) { return x[c]; });
     float sum = row_sum<Group>(classes, [&](long long c) { return expf(x[c] - most); });
     if (Group::first() != 0) continue;
-    if (id < 0) report(&loss_out_of_range, r);
     losses[r] = id < 0 ? 0.f : logf(sum) - (x[id] - most);
   }
 }
@@ -163,7 +157,6 @@ __device__ __forceinline__ void softmax_cross_entropy_backward(const float *grad
     const float *x = data + r * classes;
     float *slopes = data_grad + r * classes;
     long long id = id_at(labels, kind, r, classes);
-    if (id < 0 && Group::first() == 0) report(&loss_out_of_range, r);
     float most = row_max<Group>(classes, [&](long long c) { return x[c]; });
     float sum = row_sum<Group>(classes, [&](long long c) { return expf(x[c] - most); });
     float share = 1.f / sum;

@@ -1,12 +1,10 @@
 // sequence.cu: sequences of unequal lengths in a tensor of a time and a batch axis, and numbers in a row.
 //
 // Memory: inputs are read once, outputs written once, 4 bytes an element each; out of sequence_mask may be
-// data. Lengths are one number a member of the batch, in the order of ids.h; out of range they count as 0,
-// and the place is noted. No workspace. FLOPs: none; 2 n for arange.
+// data. Lengths are one number a member of the batch, in the order of ids.h; out of range they count as 0. No
+// workspace. FLOPs: none; 2 n for arange.
 #include "common.h"
 #include "ids.h"
-
-__device__ unsigned long long sequence_out_of_range = 0;
 
 // Elements from one time and from one member of the batch to the next (sequence.py: Sequences).
 struct Sequences {
@@ -18,7 +16,6 @@ struct Sequences {
   __device__ __forceinline__ long long length(const void *lengths, int kind, long long member) const {
     if (!lengths) return time;
     long long found = id_at(lengths, kind, member, time + 1);
-    if (found < 0) report(&sequence_out_of_range, member);
     return found < 0 ? 0 : found;
   }
 };

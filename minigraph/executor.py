@@ -55,7 +55,8 @@ class Executor(Programs):
     itself where a budget asks for it.
     `verify=False` skips the plan's proof, `fuse=False` lets every operator run by itself, `encode=False` keeps whole
     values where backward needs only a sign, or where a maximum was, `fold=True` puts normalisations into the weights
-    before them in evaluation (which rounds otherwise), `poison=True` runs with NaN in all bytes that nobody may read,
+    before them in evaluation (which rounds otherwise), `poison=True` runs with NaN in all bytes that nobody may read
+    and has a GPU raise for an id or label out of range, as the CPU always does, and wait for the end of each run,
     `graph=True` replays each program as one CUDA graph (on a GPU only). `shared` is an executor whose arenas and
     parameters are used as well; arguments in `own` (by default those whose shapes are given) may differ from its
     arguments in shape, and then get bytes of their own.

@@ -34,7 +34,8 @@ class Module(BaseModule):
 
     `memory`, `budget`, `machine`, `profile`, `search`, `slices` and `fold` are those of Executor, `verify=False` skips
     the proof of each plan, `fuse=False` lets every operator run by itself, `encode=False` keeps whole values where
-    backward needs only a sign, and `poison=True` runs with NaN in all bytes that nobody may read. One context only.
+    backward needs only a sign, and `poison=True` runs with NaN in all bytes that nobody may read, and has a GPU
+    raise for ids and labels out of range, as the CPU always does. One context only.
     Outputs are handles that show the last run's values until something else runs.
     """
 

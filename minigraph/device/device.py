@@ -132,7 +132,8 @@ class Device(Protocol):
         """Prepare a plan over arenas that are large enough for it.
 
         Room for what the plan swaps out is made here too: OutOfMemoryError when there is none. `poison`
-        asks for runs in which all bytes that nobody may read hold NaN, so that a wrong read shows. `graph` asks for
+        asks for runs in which all bytes that nobody may read hold NaN, so that a wrong read shows, and which raise for
+        an id out of range by their end, whatever the device does with one otherwise. `graph` asks for
         runs as one recorded graph; MXNetError from a device that has none.
         """
         ...

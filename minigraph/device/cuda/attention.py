@@ -1,4 +1,8 @@
-"""Scaled dot product attention on a GPU: the launches of kernels/attention.cu."""
+"""Scaled dot product attention on a GPU: the launches of kernels/attention.cu.
+
+A length out of range, for which the CPU raises, hides all keys below 0 and none above their number, nor if it is NaN;
+with poison the program raises (checking.py).
+"""
 from __future__ import annotations
 
 from collections.abc import Sequence

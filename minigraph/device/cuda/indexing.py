@@ -1,7 +1,7 @@
 """CUDA forms of pick, one_hot, take and Embedding, and their gradients; kernels/indexing.cu.
 
 Where the NumPy definition raises for an id out of range, these kernels pick 0, mark no class, take a row of 0
-and give no gradient, and note the place in a word of the module.
+and give no gradient; with poison the program raises (checking.py).
 """
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from .launch import BLOCK, KernelOp, Launch, Operand, flat_grid, int64, kernels_
 from .operands import require_float32, single
 from .rows import ids_arguments, row_group, row_launch
 
-OUT_OF_RANGE = "indexing_out_of_range"
-"""The module's 64-bit word about ids out of range: 0, or the complement of the first one's place."""
 SCAN_CLASSES, SCAN_COLUMNS = 16, 256
 """Classes and columns of a block of take_backward_scan: kClasses, kColumns."""
 

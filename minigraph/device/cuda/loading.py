@@ -1,6 +1,7 @@
 """From a plan to calls: every launch, copy, fill, record and wait of a range, made ready once.
 
-`PoisonedLoading` puts fills with NaN between them, and puts everything on one stream in the order of the list.
+`PoisonedLoading` puts fills with NaN and checks of ids between them, and everything on one stream in the order of the
+list.
 """
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import numpy as np
 from ...base import MXNetError, TensorType
 from ...plan.plan import COMPUTE_STREAM, STREAMS, Kind, Plan
 from ..storages import storages_by_death
+from .checking import IdChecks
 from .launch import Launch, Operand, kernel_op
 from .memory import Binding, CudaMemory
 from .modules import Call
@@ -152,12 +154,18 @@ class Loading:
 
 class PoisonedLoading(Loading):
     """All bytes that nobody may read hold NaN: transient ones before the program begins, except for the inputs;
-    outputs and scratch before each instruction; and every storage after its last reader."""
+    outputs and scratch before each instruction; and every storage after its last reader. What reads ids is preceded by
+    a check of them."""
+
+    def __init__(self, plan: Plan, memory: CudaMemory, binding: Binding, holdings: Holdings, events: dict[Any, Any],
+                 checks: IdChecks) -> None:
+        super().__init__(plan, memory, binding, holdings, events)
+        self._checks = checks
 
     def calls(self, first: int, last: int) -> list[Call]:
         """The calls of a range; one that begins the program begins with a fill of all that holds no input."""
         self._dying = storages_by_death(self.plan)
-        return (self._before_program() if first == 0 else []) + super().calls(first, last)
+        return ([*self._checks.clear(), *self._before_program()] if first == 0 else []) + super().calls(first, last)
 
     def stream_of(self, i: int) -> int:
         """One stream: a fill must come after whatever used the bytes, on any stream."""
@@ -172,7 +180,13 @@ class PoisonedLoading(Loading):
         before = [*fresh, *([code.workspace[i]] if code.workspace[i] >= 0 else [])]
         fills = [call for b in before for call in self._poison(self._span(b))]
         after = [call for b in self._dying.get(i + 1, ()) for call in self._poison(self._span(b))]
-        return fills + super().instruction(i, kind) + after
+        return fills + self._check(i) + super().instruction(i, kind) + after
+
+    def _check(self, i: int) -> list[Call]:
+        ins = [self._operand(b) for b in self.plan.instructions.reads[i]]
+        launches = self._checks.launches(i, ins)
+        regions = self._regions(i) if launches else []
+        return regions + [self._launch(launch, self.memory.streams[0], "indexing") for launch in launches]
 
     def _before_program(self) -> list[Call]:
         """Bytes of other programs of the group are left alone, for their outputs may still be read."""

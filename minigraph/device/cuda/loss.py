@@ -1,7 +1,7 @@
 """CUDA forms of the output losses and of softmax cross-entropy; kernels/loss.cu.
 
 Where the NumPy definition raises for a label out of range, these kernels add nothing to the loss and give its
-row a gradient of 0, and note the place in a word of the module.
+row a gradient of 0; with poison the program raises (checking.py).
 """
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from .pointwise import PER_THREAD
 from .rows import ids_arguments, row_group, row_launch
 from .softmax import softmax_launches
 
-OUT_OF_RANGE = "loss_out_of_range"
-"""The module's 64-bit word about labels out of range: 0, or the complement of the first one's place."""
 COUNT_PIECE = 4096
 """Labels of which a block counts the ignored ones: kCountPiece."""
 TOTAL_THREADS = 1024

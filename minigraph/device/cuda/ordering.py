@@ -1,4 +1,5 @@
-"""CUDA forms of topk and its gradient; kernels/ordering.cu."""
+"""CUDA forms of topk and its gradient; kernels/ordering.cu. The gradient leaves out an index out of range, for which
+the CPU raises; with poison the program raises (checking.py)."""
 from __future__ import annotations
 
 from collections.abc import Sequence

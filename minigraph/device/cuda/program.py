@@ -10,6 +10,7 @@ import numpy as np
 from ...base import MXNetError, align
 from ...plan.plan import Plan
 from ..device import Before, Clock, nothing
+from .checking import IdChecks
 from .loading import Loading, PoisonedLoading
 from .memory import Binding, CudaMemory
 from .modules import Call
@@ -22,21 +23,23 @@ class CudaProgram:
     """A plan bound to arenas, and bound again by itself when an arena has moved.
 
     A run returns as soon as everything is queued; reading an output waits for it. With `graph=True` each range is
-    captured at its first run and replayed as one CUDA graph. Device memory that the program takes beyond its plan:
-    the staging area of its inputs.
+    captured at its first run and replayed as one CUDA graph. With `poison=True` a run waits for its end where it reads
+    ids, and raises for those out of range. Device memory that the program takes beyond its plan: the staging area of
+    its inputs, and with poison 16 bytes for each check of ids.
     """
 
     def __init__(self, plan: Plan, memory: CudaMemory, poison: bool = False, graph: bool = False) -> None:
         self.plan = plan
         self.memory = memory
         self._device: CudaDevice = memory.device
-        self._poison, self._graph = poison, graph
+        self._graph = graph
         self._holdings = self._device.holdings(self)
         self._events: dict[Any, Any] = {}
         self._ready: dict[str, list[Call]] = {}
         self._binding: Binding | None = None
         self._staged_at, self._staged_bytes = _staging_layout(plan)
         with self._device.context:
+            self._checks = IdChecks(plan, memory, self._holdings) if poison else None
             self._bind()
 
     def feed(self, name: str, value: np.ndarray) -> None:
@@ -82,6 +85,8 @@ class CudaProgram:
                 assert self._binding is not None
                 self._take_inputs(self._binding)
                 yield self._binding
+                if self._checks is not None:
+                    self._checks.check()
             except BaseException:
                 self.memory.drain()
                 raise
@@ -112,8 +117,8 @@ class CudaProgram:
             self._ready = dict(self._calls)
 
     def _loading(self, binding: Binding) -> Loading:
-        make = PoisonedLoading if self._poison else Loading
-        return make(self.plan, self.memory, binding, self._holdings, self._events)
+        parts = self.plan, self.memory, binding, self._holdings, self._events
+        return Loading(*parts) if self._checks is None else PoisonedLoading(*parts, self._checks)
 
     def _make_ready(self, name: str) -> list[Call]:
         """Capture a range as a graph; an empty range has none."""

@@ -1,7 +1,7 @@
 """CUDA forms of where, argmax and argmin, gather_nd, scatter_nd and gradients; kernels/selecting.cu and indexing.cu.
 
 Where gather_nd raises on the CPU for an index out of range, it gathers 0 here and gives no gradient; scatter_nd leaves
-the row out.
+the row out; with poison the program raises (checking.py).
 """
 from __future__ import annotations
 

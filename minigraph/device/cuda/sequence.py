@@ -1,7 +1,7 @@
 """CUDA forms of SequenceMask, SequenceReverse, SequenceLast and _arange; kernels/sequence.cu.
 
 Where the CPU raises for a length out of range, or for a last element of none, a sequence has length 0 here, and its
-last element is 0.
+last element is 0; with poison the program raises (checking.py).
 """
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """CUDA forms of SVMOutput and its gradient; kernels/svm.cu. A label out of range, which raises on the CPU, gives no
-gradient here."""
+gradient here; with poison the program raises (checking.py)."""
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 from minigraph.base import MXNetError
-from minigraph.device.cuda.indexing import OUT_OF_RANGE
 from minigraph.device.cuda.launch import Operand, kernel_op
 
-from .harness import cuda_driver, every_sample, load_module, ops_without_kernel, random_arrays
+from .harness import every_sample, ops_without_kernel, random_arrays
 
 KINDS = [np.float32, np.int32, np.int64]
 
@@ -19,16 +18,6 @@ def random_ids(shape, bound, kind=np.float32, seed=1):
 
 def exactly(kernels, op_name, params, arrays):
     return kernels.check(op_name, params, arrays, rtol=0, atol=0)
-
-
-def noted_place():
-    """The place of the first id out of range since the last call; None when there was none."""
-    address, size = load_module("indexing").get_global(OUT_OF_RANGE)
-    word = np.zeros(1, np.uint64)
-    assert size == word.nbytes
-    cuda_driver().memcpy_dtoh(word, address)
-    cuda_driver().memcpy_htod(address, np.zeros_like(word))
-    return int(~word[0]) if word[0] else None
 
 
 def test_every_op_of_the_family_has_a_kernel():
@@ -128,19 +117,6 @@ def test_integer_ids_out_of_range_are_no_addresses_either(kernels, kind):
     assert (found[[1, 5]] == weight[[0, 4]]).all() and not found[[0, 2, 3, 4]].any()
     found, = kernels.run("_take_backward", {}, [grad, ids, weight])
     assert (found[[0, 4]] == grad[[1, 5]]).all() and not found[1:4].any()
-
-
-def test_the_first_id_out_of_range_is_noted(kernels):
-    noted_place()
-    weight, data, grad = random_arrays((5, 3), (10, 5), (10, 3))
-    exactly(kernels, "take", {}, [weight, random_ids(10, 5)])
-    assert noted_place() is None
-    late = np.where(np.arange(10) < 6, 1, BAD)
-    for op_name, params, arrays in (
-            ("take", {}, [weight, late]), ("pick", {}, [data, late]), ("one_hot", {"depth": 5}, [late]),
-            ("_pick_backward", {}, [grad[:, 0], late, data]), ("_take_backward", {}, [grad, late, weight])):
-        kernels.run(op_name, params, arrays)
-        assert noted_place() == 6
 
 
 def test_tensors_without_elements_launch_nothing_or_zeros(kernels):

@@ -6,9 +6,8 @@ import pytest
 
 from minigraph.base import MXNetError
 from minigraph.device.cuda.launch import Operand, kernel_op
-from minigraph.device.cuda.loss import OUT_OF_RANGE
 
-from .harness import cuda_driver, every_sample, load_module, ops_without_kernel, random_arrays
+from .harness import every_sample, ops_without_kernel, random_arrays
 
 KERNELS = ("loss", "softmax", "basic")
 BACKWARD = "_softmax_output_backward"
@@ -21,15 +20,6 @@ def random_labels(shape, bound, kind=np.float32):
 
 def probabilities(*shape):
     return random_arrays(shape, low=0.0)[0]
-
-
-def noted_place():
-    """The place of the first label out of range since the last call; None when there was none."""
-    address, _ = load_module("loss").get_global(OUT_OF_RANGE)
-    word = np.zeros(1, np.uint64)
-    cuda_driver().memcpy_dtoh(word, address)
-    cuda_driver().memcpy_htod(address, np.zeros_like(word))
-    return int(~word[0]) if word[0] else None
 
 
 def test_every_op_of_the_family_has_a_kernel():
@@ -91,34 +81,27 @@ BAD = np.array([-1, 10, -100, np.nan, 2147483647, 3], np.float32)
 
 
 def test_a_label_out_of_range_gets_a_gradient_of_zero(kernels):
-    noted_place()
     out = probabilities(6, 10)
     found, = kernels.run(BACKWARD, {}, [out, BAD])
     expected = np.zeros_like(out)
     expected[5] = out[5]
     expected[5, 3] -= 1
     assert (found == expected).all()
-    assert noted_place() == 0
 
 
-def test_the_ignored_label_is_not_noted_as_out_of_range(kernels):
-    noted_place()
+def test_the_ignored_label_may_be_out_of_range(kernels):
     labels = np.array([-100, 3, -100], np.float32)
     kernels.check(BACKWARD, {"use_ignore": True, "ignore_label": -100}, [probabilities(3, 10), labels])
-    assert noted_place() is None
 
 
 def test_cross_entropy_skips_a_label_out_of_range_forward_and_backward(kernels):
-    noted_place()
     (data,) = random_arrays((6, 10))
     grad = np.array([2], np.float32)
     loss, = kernels.run("softmax_cross_entropy", {}, [data, BAD])
     alone, = kernels.run("softmax_cross_entropy", {}, [data[5:], BAD[5:]])
     assert loss == alone
-    assert noted_place() == 0
     slopes, = kernels.run(CROSS_ENTROPY_BACKWARD, {}, [grad, data, BAD])
     assert not slopes[:5].any() and slopes[5, 3] < 0
-    assert noted_place() == 0
 
 
 LOGITS = [([100, -21], 1, 121, [1, -1]), ([1e8, 1e8], 1, 0.6931472, [.5, -.5]),
