@@ -237,14 +237,22 @@ def whole_steps(options: dict[str, Any]) -> list[Any]:
     return [first, *wrong, stepped(exe, 1, 1), any(again)]
 
 
-@pytest.mark.parametrize("options", [{}, {"graph": True}, {"memory": "auto", "budget": 0}], ids=str)
-def test_a_whole_step_tells_the_first_operator_that_read_an_id_out_of_range(options):
-    good, ids, label, both, after, again = run(whole_steps, options, SOFTCUDA_RACE=1)
-    assert good == after and isinstance(good, float)
-    assert again == ("budget" in options)
-    assert "Embedding: index: -1.0 at position (3, 2) is outside [0, 5) (element 20 of the input data" in ids
-    assert label.startswith("softmax") and "SoftmaxOutput: label: 5.0 at position (5,) is outside [0, 5)" in label
-    assert "Embedding: index: 7.0" in both and "in `step` on gpu(0)" in both
+STEPS: list[dict[str, Any]] = [{}, {"graph": True}, {"memory": "auto", "budget": 0}]
+
+
+def all_steps() -> list[Any]:
+    return [[whole_steps(options) for options in STEPS], counters()["races"]]
+
+
+def test_a_whole_step_tells_the_first_operator_that_read_an_id_out_of_range():
+    answers, races = run(all_steps, SOFTCUDA_RACE=1)
+    assert races == 0
+    for options, (good, ids, label, both, after, again) in zip(STEPS, answers, strict=True):
+        assert good == after and isinstance(good, float), options
+        assert again == ("budget" in options), options
+        assert "Embedding: index: -1.0 at position (3, 2) is outside [0, 5) (element 20 of the input data" in ids
+        assert label.startswith("softmax") and "SoftmaxOutput: label: 5.0 at position (5,) is outside [0, 5)" in label
+        assert "Embedding: index: 7.0" in both and "in `step` on gpu(0)" in both
 
 
 def hand_made(ids: list[float], poison: bool) -> Any:
@@ -263,18 +271,6 @@ def hand_made(ids: list[float], poison: bool) -> Any:
         return str(error)
 
 
-def places() -> list[Any]:
-    return [hand_made([4, 5, 15], True), hand_made([4, 5, 15], False), hand_made([4, 16, 15], False),
-            hand_made([4, 16, -1], True)]
-
-
-def test_places_of_largest_elements_are_checked_as_well():
-    checked, plain, ruled, error = run(places)
-    assert checked == plain == [0] * 4 + [1, 2] + [0] * 9 + [3]
-    assert ruled == [0] * 4 + [1, 0] + [0] * 9 + [3]
-    assert "best: topk: index: 16.0 at position (1,) is outside [0, 16)" in error
-
-
 def without_poison() -> list[Any]:
     """Whether wrong ids give zero rows and no gradient; launches and copies of a forward pass; calls and
     instructions of the program."""
@@ -288,6 +284,14 @@ def without_poison() -> list[Any]:
     return [all(followed), *spent, sum(map(len, program._calls.values())), len(program.plan)]
 
 
+def places_and_rule() -> list[Any]:
+    checked = [hand_made([4, 5, 15], True), hand_made([4, 16, -1], True)]
+    return [*checked, hand_made([4, 5, 15], False), hand_made([4, 16, 15], False), without_poison()]
+
+
 def test_without_poison_results_follow_the_rule_and_nothing_runs_beside_the_plan():
-    followed, launches, copies, calls, instructions = run(without_poison)
+    good, error, plain, ruled, (followed, launches, copies, calls, instructions) = run(places_and_rule)
+    assert good == plain == [0] * 4 + [1, 2] + [0] * 9 + [3]
+    assert ruled == [0] * 4 + [1, 0] + [0] * 9 + [3]
+    assert "best: topk: index: 16.0 at position (1,) is outside [0, 16)" in error
     assert followed and (launches, copies) == (1, 2) and calls == instructions == 2
