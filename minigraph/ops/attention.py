@@ -280,6 +280,9 @@ def _complete(p: AttentionParams, query: PartialShape, key: PartialShape, value:
     length, = merge_shapes(shapes[0][1:2], shapes[3][1:2])                         # type: ignore[misc]
     places, = merge_shapes(shapes[1][1:2], shapes[2][1:2])                         # type: ignore[misc]
     features, = merge_shapes(shapes[0][2:], shapes[1][2:])                         # type: ignore[misc]
+    if features == 0 and p.scale is None:
+        raise ShapeError(f"queries {format_shape(shapes[0])} and keys {format_shape(shapes[1])} have no features along "
+                         f"axis 2, so there is no scale 1 / sqrt(features); give scale, or features")
     width, = merge_shapes(shapes[2][2:], shapes[3][2:])                            # type: ignore[misc]
     return (batch, length, features), (batch, places, features), (batch, places, width), (batch, length, width)
 

@@ -89,7 +89,11 @@ class FirstRows(_Placing):
     Params = FirstRowsParams
 
     def infer_shape(self, p: FirstRowsParams, ins: list[PartialShape], outs: list[PartialShape]) -> Shapes:
-        return ins, outs if ins[0] is None else [merge_shapes((p.batch, *ins[0][1:]), outs[0])]
+        if ins[0] is None:
+            return ins, outs
+        if ins[0][0] is not None and ins[0][0] > p.batch:
+            raise ShapeError(f"{format_shape(ins[0])} has more rows than the batch of {p.batch}")
+        return ins, [merge_shapes((p.batch, *ins[0][1:]), outs[0])]
 
     def compute(self, p: FirstRowsParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         np.copyto(outs[0][:len(ins[0])], ins[0])
@@ -119,8 +123,8 @@ class PlaceRows(_Placing):
         whole, data = merge_shapes(ins[0], outs[0]), ins[1]
         if whole is not None and data is not None and None not in (whole[0], data[0]):
             merge_shapes(whole[1:], data[1:])
-            if p.first + data[0] > whole[0]:  # type: ignore[operator]
-                raise ShapeError(f"{format_shape(data)} from row {p.first} on reaches over the end of "
+            if not 0 <= p.first <= whole[0] - data[0]:  # type: ignore[operator]
+                raise ShapeError(f"{format_shape(data)} from row {p.first} on does not lie within "
                                  f"{format_shape(whole)}")
         return [whole, data], [whole]
 

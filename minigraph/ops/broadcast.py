@@ -8,33 +8,10 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Entry, PartialShape, TensorType
 from .elemwise import divide, only
-from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
-from .pointwise import Found
+from .op import Arrays, Op, Sample, Workspace, merge_shapes
+from .pointwise import Found, broadcast_shapes
 from .reduce import sum_into, sum_workspace
 from .registry import register
-
-
-def broadcast_shapes(lhs: PartialShape, rhs: PartialShape) -> PartialShape:
-    """The shape that two shapes broadcast to, aligned at the last axis; None where it is not known yet."""
-    if lhs is None or rhs is None:
-        return None
-    rank = max(len(lhs), len(rhs))
-    left = (1,) * (rank - len(lhs)) + tuple(lhs)
-    right = (1,) * (rank - len(rhs)) + tuple(rhs)
-    shape: list[int | None] = []
-    for a, b in zip(left, right, strict=True):
-        if a is not None and b is not None and a != b and 1 not in (a, b):
-            raise ShapeError(f"shapes {format_shape(lhs)} and {format_shape(rhs)} do not broadcast: "
-                             f"{a} against {b}; dimensions must be equal or 1")
-        shape.append(_broadcast_dim(a, b))
-    return tuple(shape)
-
-
-def _broadcast_dim(a: int | None, b: int | None) -> int | None:
-    if a is None or b is None:
-        known = b if a is None else a
-        return known if known != 1 else None
-    return b if a == 1 else a
 
 
 def reduce_to(b: Builder, grad: Entry, like: Entry) -> Entry:
@@ -172,7 +149,7 @@ class SumLike(Op):
     def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         shape = merge_shapes(ins[1], outs[0])
-        return [ins[0], shape], [shape]
+        return [merge_shapes(ins[0], broadcast_shapes(shape, ins[0])), shape], [shape]
 
     def algorithms(self, p: Any, ins: Sequence[TensorType],
                    outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:

@@ -48,9 +48,9 @@ def channel_layout(axis: int, shape: Shape) -> Shape:
 
 
 def _channel_part(layout: Shape, itemsize: int) -> int:
-    """Channels of a part: all, unless one image exceeds a chunk's bytes."""
+    """Channels of a part, at least 1: all, unless one image exceeds a chunk's bytes."""
     image_bytes = prod(layout[1:]) * itemsize
-    return layout[2] if image_bytes <= CHUNK_BYTES else max(1, layout[2] * CHUNK_BYTES // image_bytes)
+    return max(1, layout[2] if image_bytes <= CHUNK_BYTES else layout[2] * CHUNK_BYTES // image_bytes)
 
 
 def channel_parts(layout: Shape, itemsize: int) -> Iterator[Part]:

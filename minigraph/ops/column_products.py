@@ -28,7 +28,7 @@ class TapWeights:
         if self._held != tap:
             np.copyto(matrices, view)
             self._held = tap
-        matrices = matrices.reshape(*view.shape[:2], -1)
+        matrices = matrices.reshape(*view.shape[:2], prod(view.shape[2:]))
         return matrices.swapaxes(1, 2) if self._swapped else matrices
 
 
@@ -66,7 +66,7 @@ def convolve(tiles: Sequence[Tile], images: np.ndarray, weights: Weights, bias: 
 def _part(total: np.ndarray, out: np.ndarray, addend: np.ndarray | None) -> None:
     """Write interleaved images (groups, channels, pixels * n), plus an addend, to `out` (n, channels, *spatial)."""
     groups, channels, n = *total.shape[:2], len(out)
-    view = np.moveaxis(total.reshape(groups, channels, -1, n), -1, 0)
+    view = np.moveaxis(total.reshape(groups, channels, total.shape[2] // n, n), -1, 0)
     _store(view, out.reshape(view.shape), None if addend is None else addend.reshape(view.shape))
 
 
@@ -120,5 +120,5 @@ def _multiply(c: Columns, weights: Weights, grad: np.ndarray, matrix: np.ndarray
 
 def grad_matrix(c: Columns, grad: np.ndarray, scratch: np.ndarray) -> np.ndarray:
     """The output gradient of n images as (groups, filters, pixels * n), the image running fastest."""
-    view = np.moveaxis(grad.reshape(len(grad), c.groups, -1, c.pixels), 0, -1)
-    return interleave(view, scratch).reshape(c.groups, view.shape[1], -1)
+    view = np.moveaxis(grad.reshape(len(grad), c.groups, grad.shape[1] // c.groups, c.pixels), 0, -1)
+    return interleave(view, scratch).reshape(c.groups, view.shape[1], c.pixels * len(grad))

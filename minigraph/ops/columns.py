@@ -153,7 +153,7 @@ class Filler:
         n = len(images)
         source = interleave(c.interleaved(images), self._images)
         if c.whole:
-            return source.reshape(c.groups, c.depth, -1)
+            return source.reshape(c.groups, c.depth, c.width * n)
         matrix = self._matrix[:c.groups * c.depth * c.width * n].reshape(c.shape(n))
         if self._cleared[0] is not c or self._cleared[1] != n:
             matrix.fill(0)

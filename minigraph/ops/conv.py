@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -226,7 +227,7 @@ class _ConvolutionBackwardData(ConvolutionBackward):
         view = g.turned_weight(weight)
         if lean:
             return TapWeights(view, scratch)
-        weights = scratch.reshape(g.p.kernel[0], g.groups, g.channels, -1)
+        weights = scratch.reshape(g.p.kernel[0], g.groups, g.channels, g.filters * prod(g.p.kernel[1:]))
         np.copyto(weights.reshape(view.shape), view)
         return weights
 

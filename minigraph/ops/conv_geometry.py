@@ -89,12 +89,12 @@ class Geometry:
     def weight_by_tap(self, weight: np.ndarray) -> np.ndarray:
         """A view (first taps, groups, filters, channels, other taps); "columns" has one first tap."""
         first = self.p.kernel[0] if self.rows else 1
-        view = weight.reshape(self.groups, self.filters, self.channels, first, -1)
+        view = weight.reshape(self.groups, self.filters, self.channels, first, prod(self.p.kernel) // first)
         return view.transpose(3, 0, 1, 2, 4)
 
     def turned_weight(self, weight: np.ndarray) -> np.ndarray:
         """A view (first taps, groups, channels, filters, other taps) with all taps in reverse order."""
-        view = weight.reshape(self.groups, self.filters, self.channels, self.p.kernel[0], -1)
+        view = weight.reshape(self.groups, self.filters, self.channels, self.p.kernel[0], prod(self.p.kernel[1:]))
         return view[..., ::-1, ::-1].transpose(3, 0, 2, 1, 4)
 
     def flops(self) -> float:

@@ -139,7 +139,7 @@ class _ConvolutionBackwardBias(Op):
         self._begin(ins, out)
         pixels = prod(grad.shape[2:])
         for s in chunks(len(grad), self._rows(grad)):
-            out += np.add.reduce(grad[s].reshape(-1, grad.shape[1], pixels), axis=(0, 2))
+            out += np.add.reduce(grad[s].reshape(s.stop - s.start, grad.shape[1], pixels), axis=(0, 2))
 
     def _begin(self, ins: Arrays, out: np.ndarray) -> None:
         out.fill(0)

@@ -97,6 +97,8 @@ class Deconvolution(Op):
         if data[1] is not None and data[1] % p.num_group:
             raise ShapeError(f"data {format_shape(data)} has {data[1]} channels, which cannot be parted into "
                              f"num_group {p.num_group} groups")
+        if 0 in data[1:]:
+            raise ShapeError(f"data {format_shape(data)} is empty along axis {data.index(0, 1)}; only the batch may be")
         weight = merge_shapes(ins[1], (data[1], p.num_filter // p.num_group, *p.kernel))
         assert weight is not None
         data = (data[0], weight[0], *data[2:])

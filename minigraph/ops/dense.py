@@ -63,8 +63,8 @@ class FullyConnected(Weighted):
         kind = self.act_type(p)
         target, data = _batches(outs[0], data)
         for s in chunks(len(data), MAX_CHUNK):
-            out = _rows(target[s], p.num_hidden)
-            np.matmul(_rows(data[s], weight.shape[1]), weight.T, out=out)
+            out = _rows(target[s])
+            np.matmul(data[s].reshape(len(out), weight.shape[1]), weight.T, out=out)
             if bias:
                 np.add(out, bias[0], out=out)
             if kind is not None:
@@ -91,9 +91,9 @@ class FullyConnected(Weighted):
                 Sample({"num_hidden": 2}, ((130, 3), (2, 3), (2,))))
 
 
-def _rows(tensor: np.ndarray, width: int) -> np.ndarray:
-    """A contiguous tensor as a matrix of rows of `width`, as a view."""
-    return tensor.reshape(tensor.size // width if width else len(tensor), width)
+def _rows(out: np.ndarray) -> np.ndarray:
+    """A contiguous output, or its gradient, as a matrix of rows of its last axis, as a view."""
+    return out.reshape(prod(out.shape[:-1]), out.shape[-1])
 
 
 def _batches(out: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -202,15 +202,16 @@ class _FullyConnectedBackwardData(_FullyConnectedBackward):
         grad, target = _batches(ins[0], outs[0])
         addend = ins[3].reshape(target.shape) if p.addend else target
         for s in chunks(len(grad), MAX_CHUNK):
-            rows, out = _rows(grad[s], p.num_hidden), _rows(target[s], weight.shape[1])
+            rows = _rows(grad[s])
+            out = target[s].reshape(len(rows), weight.shape[1])
             np.matmul(rows, weight, out=term[:len(rows)] if p.addend else out)
             if p.addend:
-                np.add(_rows(addend[s], weight.shape[1]), term[:len(rows)], out=out)
+                np.add(addend[s].reshape(out.shape), term[:len(rows)], out=out)
 
     def _term(self, p: BackwardParams, ins: Sequence[Any], out: Any) -> Shape:
         """Scratch for a chunk's product, where it is added to another gradient."""
         batch, features = _rows_of(ins[0]), ins[1].shape[1]
-        rows = prod(out.shape) // max(1, features * batch) * min(batch, MAX_CHUNK)
+        rows = prod(ins[0].shape[:-1]) // max(1, batch) * min(batch, MAX_CHUNK)
         return (rows, features) if p.addend else (0,)
 
     def algorithms(self, p: BackwardParams, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
@@ -247,7 +248,8 @@ class _FullyConnectedBackwardWeight(_FullyConnectedBackward):
         else:
             total.fill(0)
         for s in chunks(len(data), MAX_CHUNK):
-            left, right = _rows(grad[s], p.num_hidden).T, _rows(data[s], total.shape[1])
+            rows = _rows(grad[s])
+            left, right = rows.T, data[s].reshape(len(rows), total.shape[1])
             if s.start == 0 and not self.resumes:
                 np.matmul(left, right, out=total)
             else:
@@ -312,7 +314,7 @@ class _FullyConnectedBackwardBias(_Backward):
         else:
             total.fill(0)
         for s in chunks(len(grad), MAX_CHUNK):
-            np.add.reduce(_rows(grad[s], len(out)), axis=0, out=term)
+            np.add.reduce(_rows(grad[s]), axis=0, out=term)
             np.add(total, term, out=total)
         if p.addend:
             np.add(ins[1], total, out=out)

@@ -25,9 +25,9 @@ class DiagParams:
 
 
 def diagonal_length(rows: int, columns: int, k: int) -> int:
-    """Elements of a matrix's k-th diagonal; ShapeError if it lies outside the matrix."""
+    """Elements of a matrix's k-th diagonal, none if the matrix is empty; ShapeError if it lies outside."""
     length = min(rows + min(k, 0), columns - max(k, 0))
-    if length < 1:
+    if length < min(1, rows, columns):
         raise ShapeError(f"diag: k={k} is outside a matrix of {rows} x {columns}")
     return length
 
@@ -79,6 +79,8 @@ class Diag(Op):
                  grads: Found, wanted: Sequence[bool]) -> Found:
         if grads[0] is None or not wanted[0]:
             return [None]
+        if b.shape(ins[0]) == (0,):
+            return [None]
         if len(b.shape(ins[0])) == 1:
             return [only(b.node("diag", [grads[0]], k=p.k))]
         return [only(b.node("_diag_backward", [grads[0], ins[0]], **vars(p)))]
@@ -108,7 +110,8 @@ class DiagBackward(Op):
         data = merge_shapes(ins[1], outs[0])
         if data is not None and len(data) < 2:
             raise ShapeError(f"_diag_backward: data {format_shape(data)} must have two axes or more")
-        return [ins[0], data], [data]
+        (data,), (grad,) = Diag().infer_shape(p, [data], [ins[0]])
+        return [grad, data], [data]
 
     def compute(self, p: DiagParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         outs[0].fill(0)

@@ -10,7 +10,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Entry, PartialShape, TensorType
 from .op import Arrays, Op, Sample, Sliced, Workspace, merge_shapes, numbered
 from .params import REQUIRED, param
-from .pointwise import Binary, Found, block_bytes, block_scratch, blocks
+from .pointwise import Binary, Found, block_bytes, block_scratch, blocks, broadcast_shapes
 from .registry import register
 
 COMPARISONS: dict[str, np.ufunc] = {
@@ -120,6 +120,7 @@ class DivideBackwardRhs(Op):
     def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         shape = merge_shapes(ins[0], ins[2], outs[0])
+        shape = merge_shapes(shape, broadcast_shapes(shape, ins[1]))
         return [shape, ins[1], shape], [shape]
 
     def inplace(self, p: Any) -> tuple[tuple[int, int], ...]:

@@ -44,9 +44,9 @@ class SoftmaxCrossEntropy(ByIndex):
         total = 0.0
         for s in chunks(data.shape[0], rows):
             shifted, sums = scratch[:s.stop - s.start], number[:s.stop - s.start]
+            (_, ids), = numbers(label[s], data.shape[1], "softmax_cross_entropy: label", first=s.start)
             np.maximum.reduce(data[s], axis=1, keepdims=True, out=sums)
             np.subtract(data[s], sums, out=shifted)
-            (_, ids), = numbers(label[s], data.shape[1], "softmax_cross_entropy: label", first=s.start)
             chosen = flat(shifted)[offsets(0, ids, (rows, data.shape[1], 1))]
             np.exp(shifted, out=shifted)
             np.add.reduce(shifted, axis=1, keepdims=True, out=sums)
@@ -87,8 +87,8 @@ class SoftmaxCrossEntropyBackward(ByIndex):
 
     def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        data = merge_shapes(ins[1], outs[0])
-        return [merge_shapes(ins[0], (1,)), data, ins[2]], [data]
+        (data, label), (grad,) = SoftmaxCrossEntropy().infer_shape(p, [merge_shapes(ins[1], outs[0]), ins[2]], [ins[0]])
+        return [grad, data, label], [data]
 
     def algorithms(self, p: Any, ins: Sequence[TensorType],
                    outs: Sequence[TensorType]) -> tuple[Algorithm, ...]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -196,7 +196,7 @@ class Repeated(Op):
 class RepeatedBackward(BackwardLike):
     """Base: the sum of grad over all copies of an element."""
 
-    forward: type[Repeated]
+    forward: ClassVar[type[Repeated]]
 
     def _parted(self, p: Any, shape: Shape) -> tuple[Shape, Shape]:
         _, parted, copies = self.forward().split_shape(p, shape)

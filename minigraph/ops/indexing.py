@@ -170,8 +170,8 @@ class PickBackward(ByIndex):
 
     def infer_shape(self, p: PickParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        data = merge_shapes(ins[2], outs[0])
-        return [ins[0], ins[1], data], [data]
+        (data, index), (grad,) = Pick().infer_shape(p, [merge_shapes(ins[2], outs[0]), ins[1]], [ins[0]])
+        return [grad, index, data], [data]
 
     def compute(self, p: PickParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         grad, index, _ = ins
@@ -306,8 +306,8 @@ class TakeBackward(ByIndex):
 
     def infer_shape(self, p: TakeParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        a = merge_shapes(ins[2], outs[0])
-        return [ins[0], ins[1], a], [a]
+        (a, indices), (grad,) = Take().infer_shape(p, [merge_shapes(ins[2], outs[0]), ins[1]], [ins[0]])
+        return [grad, indices, a], [a]
 
     def compute(self, p: TakeParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         grad, indices, _ = ins

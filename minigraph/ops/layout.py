@@ -113,6 +113,7 @@ class _ToPlain(_Conversion):
         if shape[1] is not None and shape[1] != -(-p.channels // LANES):
             raise ShapeError(f"data {format_shape(shape)} has {shape[1]} blocks of channels, and {p.channels} channels "
                              f"lie in {-(-p.channels // LANES)}")
+        merge_shapes(shape[-1:], (LANES,))
         return ins, [merge_shapes(outs[0], (shape[0], p.channels, *shape[2:-1]))]
 
     def compute(self, p: ToPlainParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:

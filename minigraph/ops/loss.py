@@ -344,8 +344,7 @@ class RegressionBackward(ByIndex):
 
     def infer_shape(self, p: RegressionBackwardParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        shape = merge_shapes(ins[0], outs[0])
-        return [shape, ins[1]], [shape]
+        return get_op("LinearRegressionOutput").infer_shape(p, ins, outs)
 
     def compute(self, p: RegressionBackwardParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         out, label = ins

@@ -109,7 +109,7 @@ def within(p: PadParams, shape: Shape) -> tuple[slice, ...]:
 class PadBackward(BackwardLike):
     """The sum of grad over all places that an element was copied to."""
 
-    name = "_pad_backward"
+    name, forward = "_pad_backward", Pad
     Params = PadParams
 
     def _largest(self, p: PadParams, shape: Shape) -> Shape:
@@ -186,6 +186,8 @@ class UpSampling(Op):
         for shape in ins:
             if shape is not None and len(shape) != 4:
                 raise ShapeError(f"UpSampling: input {format_shape(shape)} must be (N, C, H, W)")
+            if shape is not None and 0 in shape[2:]:
+                raise ShapeError(f"UpSampling: input {format_shape(shape)} is empty along axis {shape.index(0, 2)}")
         if p.sample_type == "bilinear":
             op = get_op("Deconvolution")
             return op.infer_shape(op.Params(**self._deconvolution(p)), ins, outs)
@@ -201,7 +203,7 @@ class UpSampling(Op):
 
     def _factor(self, p: UpSamplingParams, first: Shape, shape: Shape) -> int:
         height, width = first[2] * p.scale, first[3] * p.scale
-        factor = height // max(shape[2], 1)
+        factor = height // shape[2]
         if shape[0] != first[0] or (shape[2] * factor, shape[3] * factor) != (height, width):
             raise ShapeError(f"UpSampling: input {format_shape(shape)} cannot be enlarged to the batch {first[0]} and "
                              f"size {height} x {width} of the others")

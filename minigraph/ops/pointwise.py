@@ -7,15 +7,38 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Entry, TensorType
+from ..base import Algorithm, Builder, Entry, PartialShape, TensorType
 from .chunks import chunks
-from .op import Arrays, Op, Sample, Sliced, Workspace
+from .op import Arrays, Op, Sample, ShapeError, Sliced, Workspace, format_shape
 from .registry import get_op
 
 BLOCK = 1 << 15
 """Elements of a block: 128 KiB of float32, so that blocks of operands and scratch stay in a core's cache."""
 
 Found = Sequence["Entry | None"]
+
+
+def broadcast_shapes(lhs: PartialShape, rhs: PartialShape) -> PartialShape:
+    """The shape that two shapes broadcast to, aligned at the last axis; None where it is not known yet."""
+    if lhs is None or rhs is None:
+        return None
+    rank = max(len(lhs), len(rhs))
+    left = (1,) * (rank - len(lhs)) + tuple(lhs)
+    right = (1,) * (rank - len(rhs)) + tuple(rhs)
+    shape: list[int | None] = []
+    for a, b in zip(left, right, strict=True):
+        if a is not None and b is not None and a != b and 1 not in (a, b):
+            raise ShapeError(f"shapes {format_shape(lhs)} and {format_shape(rhs)} do not broadcast: "
+                             f"{a} against {b}; dimensions must be equal or 1")
+        shape.append(_broadcast_dim(a, b))
+    return tuple(shape)
+
+
+def _broadcast_dim(a: int | None, b: int | None) -> int | None:
+    if a is None or b is None:
+        known = b if a is None else a
+        return known if known != 1 else None
+    return b if a == 1 else a
 
 
 def flat(array: np.ndarray) -> np.ndarray:

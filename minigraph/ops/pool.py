@@ -81,6 +81,9 @@ class Pooling(Op):
             data = data or (None,) * (len(p.kernel) + 2)
         if data is None:
             return [None], [out]
+        if 0 in data[2:]:
+            raise ShapeError(f"data {format_shape(data)} is empty along axis {data.index(0, 2)}; a window has nothing "
+                             f"to take there")
         out = merge_shapes(out, (*data[:2], *_out_spatial(p, data)))
         return [merge_shapes(data, (*out[:2], *data[2:]))], [out]
 
@@ -153,8 +156,8 @@ class _PoolingBackward(Op):
         return ("out_grad", "data", "output") if _needs_output(p) else ("out_grad", "data")
 
     def infer_shape(self, p, ins, outs):
-        out = merge_shapes(ins[0], *ins[2:])
-        data = merge_shapes(ins[1], outs[0])
+        (data,), (out,) = get_op(Pooling.name).infer_shape(
+            p, [merge_shapes(ins[1], outs[0])], [merge_shapes(ins[0], *ins[2:])])
         return [out, data, *[out] * len(ins[2:])], [data]
 
     def unread(self, p: Any) -> tuple[int, ...]:

@@ -146,9 +146,9 @@ class _PoolingByWinners(Op):
 
     def infer_shape(self, p: ByWinnersParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        pooled = merge_shapes(ins[0], ins[1])
-        images = None if pooled is None else (*pooled[:2], *p.size)
-        return [pooled, pooled], [merge_shapes(outs[0], images)]
+        images = merge_shapes(outs[0], (None, None, *p.size))
+        (images,), (pooled,) = get_op(Pooling.name).infer_shape(p, [images], [merge_shapes(*ins)])
+        return [pooled, pooled], [images]
 
     def infer_dtype(self, p: ByWinnersParams, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:

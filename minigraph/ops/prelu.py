@@ -10,7 +10,6 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Entry, PartialShape, Shape, TensorType
 from .chunks import chunk_rows, chunks
-from .control import with_words
 from .elemwise import only
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
@@ -240,8 +239,8 @@ class RreluBackward(RandomSlope):
 
     def infer_shape(self, p: RreluParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        shape = merge_shapes(ins[0], ins[1], outs[0])
-        return [shape, shape, with_words(ins[2])], [shape]
+        (grad, key), (shape,) = super().infer_shape(p, [merge_shapes(*ins[:2]), ins[2]], outs)
+        return [grad, shape, key], [shape]
 
     def infer_dtype(self, p: RreluParams, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:

@@ -106,6 +106,12 @@ def block_rows(shape: Shape) -> int:
     return 4 // gcd(4, max(1, prod(shape[1:])))
 
 
+def check_place(p: Any) -> None:
+    """Raise unless the place of a keyed op in the random sequence is one."""
+    if min(p.ordinal, getattr(p, "first", 0)) < 0:
+        raise ShapeError(f"ordinal {p.ordinal} and first {getattr(p, 'first', 0)} must be at least 0; they are counts")
+
+
 class Keyed(Op):
     """Base of ops of (data, key): the key is the control buffer, and only data decides shapes and dtypes."""
 
@@ -117,6 +123,7 @@ class Keyed(Op):
 
     def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
+        check_place(p)
         shape = merge_shapes(ins[0], outs[0])
         return [shape, with_words(ins[1])], [shape]
 
@@ -135,6 +142,11 @@ class KeyedDropout(Keyed):
 
     name = "_dropout"
     Params = KeyedDropoutParams
+
+    def infer_shape(self, p: KeyedDropoutParams, ins: list[PartialShape], outs: list[PartialShape],
+                    ) -> tuple[list[PartialShape], list[PartialShape]]:
+        check_probability(p.p)
+        return super().infer_shape(p, ins, outs)
 
     def mask_shape(self, p: KeyedDropoutParams, shape: Shape) -> Shape:
         """The shape in which factors are drawn: 1 on the shared axes."""
@@ -265,6 +277,11 @@ class KeyedSample(SampleOp):
 
     def inputs(self, p: Any) -> tuple[str, ...]:
         return ("key",)
+
+    def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
+                    ) -> tuple[list[PartialShape], list[PartialShape]]:
+        check_place(p)
+        return super().infer_shape(p, ins, outs)
 
     def expand(self, b: Builder, p: Any, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
         return b.node(self.name, ins, **vars(p))

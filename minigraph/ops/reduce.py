@@ -6,14 +6,14 @@ error does not grow with the length, and slices cut at chunk boundaries give the
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Entry, MXNetError, PartialShape, Shape, TensorType
+from ..base import Algorithm, Builder, Entry, PartialShape, Shape, TensorType
 from .chunks import MAX_CHUNK, chunk_rows, chunks
 from .elemwise import only
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
@@ -107,6 +107,13 @@ def reduced_axes(p: ReduceParams, rank: int) -> Shape:
     return tuple(i for i in range(rank) if (i in given) != p.exclude)
 
 
+def check_not_empty(op: str, shape: Sequence[int | None], axes: Iterable[int]) -> None:
+    """ShapeError unless there is an element along all of some axes: none is an extremum of no elements."""
+    for axis in axes:
+        if shape[axis] == 0:
+            raise ShapeError(f"{op} over no elements: axis {axis} of {format_shape(tuple(shape))} is empty")
+
+
 class Reduction(Op):
     """Base of reductions; reducing every axis without keepdims gives shape (1,)."""
 
@@ -174,10 +181,12 @@ class Mean(Sum):
 
 
 class BackwardLike(Op):
-    """Base: an output of the shape of input 1, `data`, of which only the shape is read."""
+    """Base of gradients from grad alone, for ops of one input: of that, `data`, only the shape is read."""
 
     Params: ClassVar[type] = ReduceParams
     recompute = "cheap"
+    forward: ClassVar[type[Op]]
+    """The op whose gradient it is, which says what goes with what."""
 
     def inputs(self, p: Any) -> tuple[str, ...]:
         return ("grad", "data")
@@ -190,8 +199,8 @@ class BackwardLike(Op):
 
     def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        shape = merge_shapes(ins[1], outs[0])
-        return [ins[0], shape], [shape]
+        (data,), (grad,) = self.forward().infer_shape(p, [merge_shapes(ins[1], outs[0])], [ins[0]])
+        return [grad, data], [data]
 
     def samples(self) -> Sequence[Sample]:
         return [Sample({"axis": 1}, ((2, 4), (2, 3, 4)), differentiable=False),
@@ -202,7 +211,7 @@ class BackwardLike(Op):
 class SumBackward(BackwardLike):
     """grad repeated along the reduced axes."""
 
-    name = "_sum_backward"
+    name, forward = "_sum_backward", Sum
 
     def compute(self, p: ReduceParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         shape = outs[0].shape
@@ -213,7 +222,7 @@ class SumBackward(BackwardLike):
 class MeanBackward(BackwardLike):
     """grad / count repeated along the reduced axes."""
 
-    name = "_mean_backward"
+    name, forward = "_mean_backward", Mean
 
     def compute(self, p: ReduceParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         shape = outs[0].shape
@@ -226,11 +235,16 @@ class Extremum(Reduction):
 
     ufunc: ClassVar[np.ufunc]
 
+    def infer_shape(self, p: ReduceParams, ins: list[PartialShape], outs: list[PartialShape],
+                    ) -> tuple[list[PartialShape], list[PartialShape]]:
+        found = super().infer_shape(p, ins, outs)
+        if ins[0] is not None:
+            check_not_empty(self.name, ins[0], reduced_axes(p, len(ins[0])))
+        return found
+
     def compute(self, p: ReduceParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         data = ins[0]
         axes = reduced_axes(p, data.ndim)
-        if outs[0].size and not data.size:
-            raise MXNetError(f"{self.name} over no elements: the input has shape {format_shape(data.shape)}")
         self.ufunc.reduce(data, axis=axes, keepdims=True, out=outs[0].reshape(kept_shape(data.shape, axes)))
 
     def gradient(self, b: Builder, p: ReduceParams, ins: Sequence[Entry], outs: Sequence[Entry],
@@ -270,8 +284,7 @@ class ExtremumBackward(Op):
 
     def infer_shape(self, p: ReduceParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        data = merge_shapes(ins[1], outs[0])
-        reduced = merge_shapes(ins[0], ins[2])
+        (data,), (reduced,) = Max().infer_shape(p, [merge_shapes(ins[1], outs[0])], [merge_shapes(ins[0], ins[2])])
         return [reduced, data, reduced], [data]
 
     def compute(self, p: ReduceParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:

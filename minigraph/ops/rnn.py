@@ -108,6 +108,8 @@ class Rnn(Op):
             return ins, outs
         if len(data) != 3:
             raise ShapeError(f"RNN: data {format_shape(data)} must be (time, batch, features)")
+        if data[0] == 0:
+            raise ShapeError(f"RNN: data {format_shape(data)} has no step along axis 0, time; give at least one")
         size = None if data[2] is None else sum(map(prod, weight_shapes(p, data[2])))
         states, lengths = ins[2:2 + p.states], ins[2 + p.states:]
         state = merge_shapes((p.num_layers * p.directions, data[1], p.state_size), *states, *outs[1:])

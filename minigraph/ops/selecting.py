@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Entry, MXNetError, PartialShape, Shape, TensorType
+from ..base import Algorithm, Builder, Entry, PartialShape, Shape, TensorType
 from .chunks import CHUNK_BYTES, chunks
 from .elemwise import only
 from .indexing import ByIndex, IdRange, numbers
 from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_shapes
 from .params import REQUIRED, param
 from .pointwise import BLOCK, Found, flat
+from .reduce import check_not_empty
 from .registry import register
 from .shape import axis_in
 from .softmax import layout
@@ -142,6 +143,7 @@ class ArgExtremum(Op):
         shape = ins[0]
         if shape is None:
             return ins, outs
+        check_not_empty(self.name, shape, range(len(shape)) if p.axis is None else [axis_in(p.axis, len(shape))])
         if p.axis is None:
             return ins, [merge_shapes((1,) * len(shape) if p.keepdims else (1,), outs[0])]
         axis = axis_in(p.axis, len(shape))
@@ -164,8 +166,6 @@ class ArgExtremum(Op):
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         view = self._view(p, ins[0].shape)
-        if view[1] == 0 and outs[0].size:
-            raise MXNetError(f"{self.name} over no elements: the input has shape {format_shape(ins[0].shape)}")
         beside, places = (work.array(*each) for each in self._scratch(view, ins[0].dtype))
         data, out = ins[0].reshape(view), outs[0].reshape(view[0], view[2])
         for s in chunks(view[0], len(places)):
@@ -223,6 +223,8 @@ def _gather_shape(data: Sequence[int | None], indices: Sequence[int | None]) -> 
     depth = indices[0]
     if depth is None:
         return None
+    if depth == 0:
+        raise ShapeError(f"indices {format_shape(tuple(indices))} are empty along axis 0, and name no axis of data")
     if depth > len(data):
         raise ShapeError(f"indices {format_shape(tuple(indices))} name {depth} axes, data "
                          f"{format_shape(tuple(data))} has {len(data)}")
@@ -236,7 +238,7 @@ def _as_rows(data: np.ndarray, depth: int) -> np.ndarray:
 
 def _flat_indices(data: Sequence[int], indices: np.ndarray, where: str) -> Iterator[tuple[int, np.ndarray]]:
     """(position of the first, row numbers of data seen as rows of all but the indexed axes) piece by piece."""
-    table = indices.reshape(indices.shape[0], -1)
+    table = indices.reshape(indices.shape[0], prod(indices.shape[1:]))
     axes = [numbers(row, bound, f"{where}: index of axis {axis}")
             for axis, (row, bound) in enumerate(zip(table, data, strict=False))]
     for pieces in zip(*axes, strict=True):
@@ -303,7 +305,8 @@ class GatherNdBackward(ByIndex):
     def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         data = merge_shapes(ins[2], outs[0])
-        return [ins[0], ins[1], data], [data]
+        _, (grad,) = GatherNd().infer_shape(p, [data, ins[1]], [ins[0]])
+        return [grad, ins[1], data], [data]
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         add_rows(ins[0], ins[1], outs[0], "gather_nd")

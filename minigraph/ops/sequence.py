@@ -173,6 +173,9 @@ class SequenceLast(SequenceOp):
     def infer_shape(self, p: SequenceParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
         self.check(p, ins[0])
+        if ins[0] is not None and ins[0][p.axis] == 0:
+            raise ShapeError(f"{self.name}: data {format_shape(ins[0])} has no element along axis {p.axis}, time, of "
+                             f"which one is the last")
         lengths = self.length_shapes(p, ins[0], ins[1:])
         return [ins[0], *lengths], [merge_shapes(_without_time(p, ins[0]), outs[0])]
 
@@ -247,6 +250,8 @@ class Arange(Op):
         start, stop = (0.0, p.start) if p.stop is None else (p.start, p.stop)
         if p.step == 0 or p.repeat < 1:
             raise ShapeError(f"_arange: step {p.step} must not be 0 and repeat {p.repeat} must be at least 1")
+        if not all(map(math.isfinite, (start, stop, p.step))):
+            raise ShapeError(f"_arange: from {start} to {stop} by {p.step}; all three must be finite numbers")
         count = math.ceil((stop - start) / p.step)
         if count < 1:
             raise ShapeError(f"_arange: from {start} to {stop} by {p.step} there is no number")

@@ -89,7 +89,7 @@ class Concat(Op):
         for entry, ask in zip(ins, wanted, strict=True):
             shape = b.shape(entry)
             stop = start + shape[axis_in(p.dim, len(shape))]
-            cut = ask and grads[0] is not None
+            cut = ask and grads[0] is not None and stop > start
             found.append(only(b.node("slice_axis", [grads[0]], axis=p.dim, begin=start, end=stop))
                          if cut and grads[0] is not None else None)
             start = stop

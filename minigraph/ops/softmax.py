@@ -45,7 +45,10 @@ def full_bytes(view: tuple[int, int, int], dtype: np.dtype) -> int:
 
 def _parts(view: tuple[int, int, int], work: Workspace, *arrays: np.ndarray,
            full: bool) -> Iterator[tuple[np.ndarray, ...]]:
-    """(scratch like the rows if `full`, scratch of one number a row, the rows of each array) part by part."""
+    """(scratch like the rows if `full`, scratch of one number a row, the rows of each array) part by part; none where
+    there are no classes, of which there is no largest."""
+    if not view[1]:
+        return
     dtype = arrays[0].dtype
     rows = _rows(view, dtype.itemsize)
     shapes = [(rows, *view[1:])] * full + [(rows, 1, view[2])]
@@ -173,10 +176,8 @@ class SoftmaxActivation(SoftmaxBase):
         return [Sample({}, ((2, 3, 2),)), Sample({"mode": "channel"}, ((2, 3, 2, 2),))]
 
 
-class FromOutput(Op):
+class FromOutput(SoftmaxBase):
     """Base of gradients from (grad, out), through a copy of some rows; in place over either."""
-
-    recompute = "cheap"
 
     def inputs(self, p: Any) -> tuple[str, ...]:
         return ("grad", "out")

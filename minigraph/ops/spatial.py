@@ -220,6 +220,8 @@ class BilinearSampler(Op):
         sampling = _Sampling(size, points, ins[0].dtype, work)
         term = work.array((channels, points), ins[0].dtype)
         outs[0].fill(0)
+        if not ins[0].size:     # no pixel to take: all points lie outside
+            return
         for image, grid, out in zip(*ins, outs[0], strict=True):
             sampling.place(grid.reshape(2, points))
             target = out.reshape(channels, points)
@@ -253,8 +255,9 @@ class _BilinearSamplerBackward(Op):
 
     def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        data, grid = merge_shapes(ins[1], outs[0]), merge_shapes(ins[2], outs[1])
-        return [ins[0], data, grid], [data, grid]
+        (data, grid), (grad,) = BilinearSampler().infer_shape(
+            p, [merge_shapes(ins[1], outs[0]), merge_shapes(ins[2], outs[1])], [ins[0]])
+        return [grad, data, grid], [data, grid]
 
     def algorithms(self, p: Any, ins: Types, outs: Types) -> tuple[Algorithm, ...]:
         channels, _, points = _sizes(*ins[1:])
@@ -271,6 +274,8 @@ class _BilinearSamplerBackward(Op):
         term, dots = work.array((channels, points), ins[0].dtype), work.array((points,), ins[0].dtype)
         for out in outs:
             out.fill(0)
+        if not ins[1].size:
+            return
         for grad, image, grid, *found in zip(*ins, *outs, strict=True):
             sampling.place(grid.reshape(2, points))
             above, pixels = grad.reshape(channels, points), found[0].reshape(channels, -1)

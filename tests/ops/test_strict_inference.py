@@ -26,7 +26,7 @@ CONV = {"kernel": (3, 3), "num_filter": 4}
     ("_fully_connected_backward_data", {"num_hidden": 4}, [(3, 4), (4, 10), (3, 2, 5)], (3, 2, 5)),
     ("_softmax_output_backward", {}, [(3, 4), (3,)], (3, 4)),
     ("_sgd_update", {"index": 1}, [(3, 5), (3, 5), (12,)], (3, 5)),
-    ("_dropout", {"p": 0.5}, [(3, 5), (8,)], (3, 5)),
+    ("_dropout", {"p": 0.5, "ordinal": 0}, [(3, 5), (8,)], (3, 5)),
 ])
 def test_another_size_of_any_input_is_refused(name: str, params: dict[str, Any], shapes: list[tuple[int, ...]],
                                               made: tuple[int, ...]) -> None:

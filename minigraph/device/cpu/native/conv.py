@@ -111,6 +111,8 @@ def chunk_images(out: Sequence[int]) -> int:
 
 def geometry(p: ConvolutionParams, data: Shape, out: Shape) -> Geometry | None:
     """The sizes of a convolution of data (N, C, *spatial) to out (N, F, *out); None where the kernels do not do it."""
+    if 0 in (*data[1:], *out[1:]):      # kernels cut channels and pixels into parts, and divide by how many there are
+        return None
     groups, ins, outs = p.num_group, data[1] // p.num_group, p.num_filter // p.num_group
     depth, small = ins, 0
     if groups > 1 and ins == outs == 1:

@@ -32,7 +32,7 @@ class PlainOp(NativeOp):
     """Base: plain operands."""
 
     def layouts(self, p: Any, ins: Types, outs: Types) -> Sequence[Layouts]:
-        return (Layouts.plain(len(ins), len(outs)),) if 0 not in ins[0].shape[1:] else ()
+        return (Layouts.plain(len(ins), len(outs)),) if 0 not in ins[0].shape[1:] else ()   # they divide by the classes
 
 
 def forward_call(data: Operand, out: Operand, view: View, logarithm: bool, temperature: float | None) -> NativeCall:
@@ -91,9 +91,6 @@ class SoftmaxOutput(PlainOp):
 @native_for("_softmax_output_backward")
 class SoftmaxOutputBackward(PlainOp):
     """(out - target) times the scale, from labels or from target probabilities."""
-
-    def fits(self, p: SoftmaxOutputBackwardParams, ins: Types, outs: Types) -> bool:
-        return 0 not in ins[0].shape[1:]    # the kernel divides by the classes
 
     def calls(self, p: SoftmaxOutputBackwardParams, ins: Operands, outs: Operands, work: int,
               algorithm: str) -> Sequence[NativeCall]:
