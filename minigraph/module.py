@@ -190,7 +190,7 @@ class Module(BaseModule):
             loaded, self._loaded = self._loaded, None
             self.set_params(*loaded)
         elif shared_module is not None:
-            held = {*shared_module._param_names, *shared_module._aux_names}
+            held = {*shared_module._param_names, *shared_module._aux_names, *shared_module._label_names}
             self.params_initialized = (shared_module.params_initialized
                                        and held.issuperset((*self._param_names, *self._aux_names)))
         self._waiting_states = None if self.for_training else states

@@ -136,6 +136,20 @@ def test_a_new_optimizer_begins_with_states_of_zero():
     assert_same(everything(mod), everything(fresh))
 
 
+def test_an_inference_twin_without_label_names_predicts_with_what_its_lender_has_learnt():
+    lender = prepared()
+    twin = mx.mod.Module(lender.symbol, label_names=None)
+    twin.bind([("data", (8, 6))], for_training=False, shared_module=lender)
+    batch = next(iter(batches(1)))
+    for _ in range(2):
+        twin.forward(mx.io.DataBatch(batch.data))
+        found = twin.get_outputs()[0].asnumpy()
+        lender.forward(batch, is_train=False)
+        np.testing.assert_array_equal(found, lender.get_outputs()[0].asnumpy())
+        lender.forward_backward(batch)
+        lender.update()
+
+
 def test_a_shared_module_lends_parameters_and_memory():
     lender = prepared(optimizer="adam", params={})
     mod = module()
