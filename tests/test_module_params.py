@@ -150,6 +150,14 @@ def test_an_inference_twin_without_label_names_predicts_with_what_its_lender_has
         lender.update()
 
 
+def test_an_update_of_no_parameter_leaves_the_outputs_before_it_even_where_bytes_are_poisoned():
+    mod = prepared(fixed_param_names=["fc1_weight", "fc1_bias", "fc2_weight", "fc2_bias"])
+    mod.forward_backward(next(iter(batches(1))))
+    before = mod.get_outputs()[0].asnumpy()
+    mod.update()
+    np.testing.assert_array_equal(mod.get_outputs()[0].asnumpy(), before)
+
+
 def test_a_shared_module_lends_parameters_and_memory():
     lender = prepared(optimizer="adam", params={})
     mod = module()

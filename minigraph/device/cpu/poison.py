@@ -30,14 +30,15 @@ def poison_unwritten(plan: Plan, memory: CpuMemory) -> None:
     """Before a program: fill the transient arena, except for the inputs, which were written before, and the storages
     outside the device, except for persistent ones.
 
-    Transient bytes below the plan's own belong to the program before it, whose outputs may still be read.
+    Transient bytes below the plan's own belong to the program before it, whose outputs may still be read: all of them,
+    where the plan has none.
     """
     columns = plan.buffers
     inputs = {b: memory.view("transient", columns.offset[b], columns.shape[b], columns.dtype[b]).copy()
               for b in plan.inputs.values()}
     spaces = [plan.arenas[arena] for arena in columns.arena]
     own = min((offset for offset, arena in zip(columns.offset, spaces, strict=True) if arena.name == "transient"),
-              default=0)
+              default=len(memory.arenas["transient"]))
     poison(memory.arenas["transient"][own:])
     for b, value in inputs.items():
         memory.write("transient", columns.offset[b], value)
