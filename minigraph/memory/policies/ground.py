@@ -54,10 +54,13 @@ class Ground:
         self.alone = {e for e in self.saved if made[problem.graph.node_of[e]] == 1}
         """Saved values that no other one is made with: only they are copied, as a node may not run again while one that
         it makes is under way."""
-        self.again = {e: float("inf") if e in self.inputs else problem.seconds[problem.graph.node_of[e]]
-                      for e in self.managed}
+        self.again = {e: self.seconds_alone(e) for e in self.managed}
         """Seconds to compute each value again, with what it needs that was ranked before it."""
         self.ranked = self._ranked()
+
+    def seconds_alone(self, entry: Entry) -> float:
+        """Seconds to compute a value again from what its node reads; no time is enough for an input."""
+        return float("inf") if entry in self.inputs else self.problem.seconds[self.problem.graph.node_of[entry]]
 
     def _inputs(self, least_bytes: float) -> frozenset[Entry]:
         """The inputs, of so many bytes or more, that both forward and backward read."""

@@ -35,8 +35,7 @@ class Losses:
         self.copied: dict[Entry, float] = {}
         self.entries = sorted(ground.managed)
         self.at = {entry: k for k, entry in enumerate(self.entries)}
-        made, inputs = self.problem.graph.node_of, ground.inputs
-        self.again = self._column(lambda e: float("inf") if e in inputs else self.problem.seconds[made[e]])
+        self.again = self._column(ground.seconds_alone)
         self.size = self._column(self.problem.size_bytes.__getitem__)
         self.out_seconds = self._column(self.problem.copy_out_seconds)
         self.in_seconds = hidden * self._column(self.problem.copy_in_seconds)
