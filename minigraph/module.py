@@ -1,7 +1,6 @@
 """Module: a network with its parameters, its optimizer and its executors, under MXNet's interface."""
 from __future__ import annotations
 
-import importlib
 import logging
 import warnings
 from collections import OrderedDict
@@ -49,11 +48,8 @@ class Module(BaseModule):
                  verify: bool = True, fuse: bool = True, encode: bool = True, fold: bool = False,
                  poison: bool = False) -> None:
         super().__init__(logger)
-        for name, value in (("group2ctxs", group2ctxs), ("compression_params", compression_params),
-                            ("state_names", state_names)):
-            if value:
-                raise MXNetError(f"Module(..., {name}=) is not supported: a module runs on one device and "
-                                 f"keeps no states between batches; leave it out")
+        module_support.refuse_unsupported(group2ctxs=group2ctxs, compression_params=compression_params,
+                                          state_names=state_names)
         self._symbol = symbol
         self._context = module_support.one_context(context)
         self._options: dict[str, Any] = {"memory": memory, "budget": budget, "host_budget": host_budget,
@@ -399,8 +395,4 @@ class Module(BaseModule):
 
 def __getattr__(name: str) -> Any:
     """BucketingModule, which is built on Module."""
-    if name == "BucketingModule":
-        return importlib.import_module(".bucketing", __package__).BucketingModule
-    if name in ("SequentialModule", "PythonModule", "PythonLossModule"):
-        raise AttributeError(f"module {__name__!r} has no {name}: {module_support.INSTEAD_OF_CHAINS}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return module_support.elsewhere(__name__, name)

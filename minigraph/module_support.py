@@ -1,6 +1,7 @@
 """What a Module checks and makes when it is prepared."""
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,6 +40,24 @@ def one_context(context: Context | Sequence[Context] | None) -> Context:
         raise MXNetError(f"a module runs on one device, got the contexts {contexts}; training on several is "
                          f"not supported")
     return contexts[0]
+
+
+def refuse_unsupported(**given: Any) -> None:
+    """MXNetError for an argument of MXNet's Module that was given, and means nothing here."""
+    for name, value in given.items():
+        if value:
+            raise MXNetError(f"Module(..., {name}=) is not supported: a module runs on one device and keeps no states "
+                             f"between batches; leave it out")
+
+
+def elsewhere(module: str, name: str) -> Any:
+    """What MXNet has in `mx.mod` and this `module` has not: BucketingModule; AttributeError, with what serves instead
+    of chains of modules, for anything else."""
+    if name == "BucketingModule":
+        return importlib.import_module(".bucketing", __package__).BucketingModule
+    if name in ("SequentialModule", "PythonModule", "PythonLossModule"):
+        raise AttributeError(f"module {module!r} has no {name}: {INSTEAD_OF_CHAINS}")
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
 def check_names(symbol: Any, names: Sequence[str], what: str, must_exist: bool) -> None:

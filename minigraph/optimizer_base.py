@@ -22,6 +22,7 @@ from .ndarray import NDArray
 from .ops import get_op
 from .ops.control import CLIP, FIRST_RATE, GLOBAL_NORM, LOSS_SCALE, RESCALE, control_size
 from .ops.op import Workspace
+from .optimizer_counts import Counts, CountsByIndex
 
 _registry: dict[str, type[Optimizer]] = {}
 DECAYED_ENDINGS = ("_weight", "_gamma")
@@ -114,7 +115,7 @@ class Optimizer:
         self._issued: tuple[tuple[Key, ...], int] | None = None
         self._is_skipped: Callable[[], bool] | None = None
         self._attrs: Mapping[str, Mapping[str, str]] = sym.attr_dict() if sym is not None else {}
-        self._counts = _Counts(begin_num_update)
+        self._counts = Counts(begin_num_update)
         self._multipliers: dict[tuple[Key, ...], tuple[tuple[dict, dict], np.ndarray, np.ndarray]] = {}
         self.set_lr_mult({})
         self.set_wd_mult({})
@@ -300,9 +301,9 @@ class Optimizer:
         return float(self.wd * self._multiplier_vectors((self.idx2name.get(index, index),))[1][0])
 
     @property
-    def _index_update_count(self) -> _CountsByIndex:
+    def _index_update_count(self) -> CountsByIndex:
         """Update counts by a parameter's number or name."""
-        return _CountsByIndex(self._counts, self.idx2name)
+        return CountsByIndex(self._counts, self.idx2name)
 
     # -- NDArray form ----------------------------------------------------------------------------------------
     def create_state(self, index: Key, weight: NDArray) -> Any:
@@ -355,53 +356,9 @@ class Optimizer:
         if self.loss_scaler is not None and states.loss_scale is not None:
             self.loss_scaler.restore(states.loss_scale)
         self._is_skipped = self._issued = None
-        self._counts = _Counts(self.begin_num_update, states.counts)
+        self._counts = Counts(self.begin_num_update, states.counts)
         self._num_update = states.num_update
         return states
-
-
-class _Counts:
-    """Updates by parameter, as one vector, so that a step of thousands of parameters is counted at once."""
-
-    def __init__(self, start: int, counts: Mapping[Key, int] | None = None) -> None:
-        self._start = start
-        self._slot = {key: slot for slot, key in enumerate(counts or {})}
-        self._values = np.array(list((counts or {}).values()), np.int64)
-        self._slots: dict[tuple[Key, ...], np.ndarray] = {}
-
-    def advance(self, keys: tuple[Key, ...]) -> np.ndarray:
-        """Count one update of each key; the new counts."""
-        slots = self._slots.get(keys)
-        if slots is None:
-            numbers = [self._slot.setdefault(key, len(self._slot)) for key in keys]
-            slots = self._slots[keys] = np.array(numbers, np.intp)
-            fresh = len(self._slot) - len(self._values)
-            self._values = np.concatenate([self._values, np.full(fresh, self._start, np.int64)])
-        self._values[slots] += 1
-        return self._values[slots]
-
-    def take_back(self, keys: tuple[Key, ...]) -> None:
-        """Count one update of each key less, which `advance` has counted."""
-        self._values[self._slots[keys]] -= 1
-
-    def as_dict(self) -> dict[Key, int]:
-        """Counts by key."""
-        return {key: int(self._values[slot]) for key, slot in self._slot.items()}
-
-    def __getitem__(self, key: Key) -> int:
-        """The count of a key."""
-        return int(self._values[self._slot[key]]) if key in self._slot else self._start
-
-
-class _CountsByIndex:
-    """Update counts by a parameter's number or name."""
-
-    def __init__(self, counts: _Counts, names: Mapping[Any, str]) -> None:
-        self._counts = counts
-        self._names = names
-
-    def __getitem__(self, index: Key) -> int:
-        return self._counts[self._names.get(index, index)]
 
 
 def _default_decay(key: Key) -> float:
