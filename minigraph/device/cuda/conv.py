@@ -170,6 +170,8 @@ class ConvolutionBackwardWeightKernels(KernelOp):
     @staticmethod
     def _direct(g: Geometry, operands: Sequence[tuple[str, Any]], out: Operand, work: int,
                 resume: bool) -> Sequence[Launch]:
+        if not out.size:
+            return []
         segments = _segments(g)
         apart = segments > 1 or resume
         parts = address(work if apart else out.address)

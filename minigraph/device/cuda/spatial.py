@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from .basic import fill
 from .launch import BLOCK, KernelOp, Launch, Operand, flat_grid, int64, kernels_for, pointer
 from .operands import require_float32
 
@@ -39,6 +40,8 @@ class BilinearSampler(KernelOp):
     def launches(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand],
                  work: int) -> Sequence[Launch]:
         require_float32("BilinearSampler", [*ins, *outs])
+        if not ins[0].size:     # no pixel to take: all points lie outside
+            return fill(outs[0], 0)
         args = (*map(pointer, (*ins, outs[0])), _sampling(*ins))
         return _launch("bilinear_sampler_forward_float32", args, outs[0].size)
 
@@ -51,9 +54,10 @@ class BilinearSamplerBackward(KernelOp):
                  work: int) -> Sequence[Launch]:
         require_float32("_bilinear_sampler_backward", [*ins, *outs])
         grad, data, grid = ins
+        if not data.size:
+            return fill(outs[1], 0)
         sizes = _sampling(data, grid)
         of_data = (pointer(grad), pointer(grid), pointer(outs[0]), sizes)
         of_grid = (*map(pointer, ins), pointer(outs[1]), sizes)
-        planes = prod(data.shape[:2]) if data.size else 0
-        return (*_launch("bilinear_sampler_backward_data", of_data, planes),
+        return (*_launch("bilinear_sampler_backward_data", of_data, prod(data.shape[:2])),
                 *_launch("bilinear_sampler_backward_grid", of_grid, outs[1].size // 2))

@@ -116,6 +116,16 @@ def test_images_beyond_the_limit_of_a_grid_axis_agree_with_numpy(kernels, groups
     check_all(kernels, (70_000, 2, 1, 1), {"kernel": (1, 1), "num_filter": 2, "num_group": groups}, atol=1e-3)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_images_without_channels_leave_the_bias_and_have_no_gradients(kernels, groups):
+    params = {"kernel": (2, 2), "num_filter": 2, "num_group": groups}
+    data, weight, bias = (np.ones(shape, np.float32) for shape in ((3, 0, 3, 3), (2, 0, 2, 2), (2,)))
+    out, = kernels.check("Convolution", params, [data, weight, bias])
+    np.testing.assert_array_equal(out, 1)
+    assert kernels.run("_convolution_backward_data", params, [out, weight, data])[0].size == 0
+    assert kernels.run("_convolution_backward_weight", params, [out, data, weight])[0].size == 0
+
+
 @pytest.mark.parametrize("groups", (1, 2))
 def test_an_empty_batch_gives_zero_weight_and_bias_gradients(kernels, groups):
     params = {"kernel": (2, 2), "num_filter": 2, "num_group": groups, "no_bias": True}

@@ -5,6 +5,7 @@ import pytest
 
 from .harness import every_sample, ops_without_kernel, random_arrays
 
+KERNELS = ("spatial", "basic")
 WITHOUT = ops_without_kernel("spatial")
 
 
@@ -24,7 +25,8 @@ def test_grids_of_any_size_reach_from_minus_one_to_one(kernels, form, size):
 
 
 @pytest.mark.parametrize(("data", "grid"), [((2, 3, 9, 7), (2, 2, 5, 31)), ((1, 5, 1, 4), (1, 2, 3, 3)),
-                                            ((3, 1, 40, 40), (3, 2, 20, 20)), ((0, 2, 3, 3), (0, 2, 2, 2))])
+                                            ((3, 1, 40, 40), (3, 2, 20, 20)), ((0, 2, 3, 3), (0, 2, 2, 2)),
+                                            ((2, 3, 0, 5), (2, 2, 3, 2))])
 def test_points_within_and_outside_are_sampled_and_their_gradients_added(kernels, data, grid):
     image, points = random_arrays(data)[0], random_arrays(grid, low=-1.4, high=1.4, seed=1)[0]
     out, = kernels.check("BilinearSampler", {}, [image, points])
