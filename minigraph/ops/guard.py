@@ -168,6 +168,7 @@ _FAULTS: dict[str, Fault] = {
     "weight_rows": _kind(lambda found: found is None or _is_int(found), "None or an axis"),
     "algorithms": _kind(lambda found: _is_list(found) and len(found) > 0 and all(map(_is_algorithm, found)),
                         "one Algorithm or more, with whole numbers of bytes"),
+    "id_ranges": _kind(_is_list, "an IdRange for each input of ids, or none"),
     "cost": _kind(_is_cost, "a Cost of finite numbers, 0 or more"),
     "inplace": _pairs,
     "mutates": _pairs,
