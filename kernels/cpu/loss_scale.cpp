@@ -4,12 +4,12 @@
 // Memory-bound: 8 bytes an element for scale_gradient, 4 for find_nonfinite, which keeps a number a block in workspace.
 #include <cstring>
 
+#include "control.h"
 #include "elementwise.h"
 #include "kernel.h"
 
 namespace {
 
-constexpr int LOSS_SCALE = 3;
 constexpr uint32_t INFINITE = 0x7f800000;  // the bits of an infinity; those of NaN, less the sign, are above
 
 struct ScaleGradientArgs {

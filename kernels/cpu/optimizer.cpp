@@ -6,6 +6,7 @@
 // weight and of each state, an element.
 #include <cmath>
 
+#include "control.h"
 #include "functions.h"
 #include "kernel.h"
 #include "lanes.h"
@@ -14,7 +15,6 @@
 namespace {
 
 constexpr int64_t BLOCK = 1 << 14;  // elements of a task
-constexpr int LOSS_SCALE = 3, RESCALE = 4, CLIP = 5, COUNT = 7, FIRST_RATE = 8;
 constexpr int STATES = 3;
 
 struct UpdateArgs {

@@ -10,12 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..base import Algorithm, Layouts, Shape, TensorType
+from ..base import Layouts, Shape, TensorType
 from ..ops.op import Op
+from ..plan.operands import AlgorithmChoices
 from ..plan.plan import Plan
 
-AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Algorithm]]
-"""The ways to compute an op, fastest first, from op, params, and the types of inputs and outputs."""
 LayoutChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Layouts]]
 """Combinations of operand layouts that a device takes for an op, best first, from op, params, and plain types."""
 FusionChoices = Callable[[str, str, Any], bool]

@@ -13,6 +13,7 @@ from ..memory.layout import PersistentLayout
 from ..memory.policies import POLICIES, SEARCHES, Candidate
 from ..memory.schedule import Schedule
 from ..ops.op import Op
+from ..plan.operands import AlgorithmChoices
 from ..plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -71,10 +72,6 @@ def _bytes_of(name: str, given: int | str | None) -> int | None:
         return None if given is None else min(parse_bytes(given), UNBOUNDED)
     except ValueError as error:
         raise MXNetError(f"{name}: {error}") from error
-
-
-AlgorithmChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Algorithm]]
-"""A device's ways to compute an op, fastest first, from op, params, and the types of inputs and outputs."""
 
 
 LayoutChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Layouts]]

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from ..base import Algorithm, MXNetError, TensorType, align
 from ..graph.graph import Graph
 from ..ops.op import Op, OperatorError
-from .compilation import AlgorithmChoices, Compilation, Sharing
+from ..plan.operands import AlgorithmChoices
+from .compilation import Compilation, Sharing
 
 
 def choose_workspaces(state: Compilation, smallest: bool = False) -> None:

@@ -18,7 +18,7 @@ from .wellformed import COPIES
 
 Types = Sequence[TensorType]
 AlgorithmChoices = Callable[[Op, Any, Types, Types], Sequence[Algorithm]]
-"""A device's ways to compute an op, from op, params, and the types of inputs and outputs."""
+"""A device's ways to compute an op, fastest first, from op, params, and the types of inputs and outputs."""
 
 
 class Operands:

@@ -4,8 +4,9 @@ from __future__ import annotations
 import os
 
 from ...base import MXNetError
+from ...plan.operands import AlgorithmChoices
 from ...plan.plan import Kind, Plan
-from ..device import AlgorithmChoices, FusionChoices, LayoutChoices, Memory
+from ..device import FusionChoices, LayoutChoices, Memory
 from .memory import CpuMemory
 from .native import call
 from .native.bind import is_native
