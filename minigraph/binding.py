@@ -62,6 +62,7 @@ class Group:
         self.memory: Memory = self.device.memory()
         self.layout = PersistentLayout()
         self.transient_bytes = 0
+        self._page_bytes = 0
         self._waiting: dict[str, np.ndarray] | None = {} if waits else None
         self._held: dict[str, Place] = {}
         self._version = 0
@@ -85,11 +86,13 @@ class Group:
                 f"with `{plan.program}`, the programs bound here need {needed} bytes ({format_bytes(needed)}), "
                 f"{self.layout.bytes} of them for parameters, states and gradients; the budget is {budget_bytes} "
                 f"bytes ({format_bytes(budget_bytes)})", needed, budget_bytes)
-        if transient_bytes > self.transient_bytes or self._version != self.layout.version:
+        page_bytes = max(plan.page_bytes, self._page_bytes)
+        if (transient_bytes, page_bytes) != (self.transient_bytes, self._page_bytes) \
+                or self._version != self.layout.version:
             self.turn = None
         waiting, self._waiting = self._waiting or {}, None
-        self._settle(transient_bytes)
-        self.transient_bytes = transient_bytes
+        self._settle(transient_bytes, page_bytes)
+        self.transient_bytes, self._page_bytes = transient_bytes, page_bytes
         for name, value in waiting.items():
             self.write(name, value)
 
@@ -106,7 +109,7 @@ class Group:
             if name not in self._waiting:
                 self._waiting[name] = np.zeros(place.shape, place.dtype)
             return self._waiting[name]
-        self._settle(self.transient_bytes)
+        self._settle(self.transient_bytes, self._page_bytes)
         return self.memory.read(place.arena, place.offset, place.shape, place.dtype)
 
     def write(self, name: str, value: np.ndarray) -> None:
@@ -115,11 +118,12 @@ class Group:
         if self._waiting is not None:
             self._waiting[name] = np.array(value, place.dtype)
             return
-        self._settle(self.transient_bytes)
+        self._settle(self.transient_bytes, self._page_bytes)
         self.memory.write(place.arena, place.offset, np.ascontiguousarray(value, place.dtype))
 
-    def _settle(self, transient_bytes: int) -> None:
-        """Make room for all persistent tensors and so many transient bytes, and move what has got another home."""
+    def _settle(self, transient_bytes: int, page_bytes: int) -> None:
+        """Make room for all persistent tensors and so many transient bytes, in pages that can be mapped where programs
+        ask for it, and move what has got another home."""
         layout, moving = self.layout, []
         if self._version != layout.version:
             moving = [(name, np.array(self.memory.read(place.arena, place.offset, place.shape, place.dtype)))
@@ -127,7 +131,7 @@ class Group:
             self.memory.forget()
         if layout.home_bytes:
             self.memory.reserve_space(HOME, layout.space, layout.home_bytes)
-        self.memory.reserve(layout.bytes, transient_bytes)
+        self.memory.reserve(layout.bytes, transient_bytes, page_bytes)
         if self._version != layout.version or len(self._held) != len(layout.places):
             self._version, self._held = layout.version, dict(layout.places)
         for name, value in moving:

@@ -36,14 +36,15 @@ def nothing(i: int) -> None:
 class Memory(Protocol):
     """The persistent and the transient arena that the programs of one group share.
 
-    Arenas of other spaces ("host", "file"), to which plans swap, are made by `Device.load`, from what the plan takes;
-    the one that is home to parameters and states by `reserve_space`.
+    Arenas of other spaces ("host", "file"), to which plans swap, and mapped ones are made by `Device.load`, from what
+    the plan takes; the one that is home to parameters and states by `reserve_space`.
     """
 
-    def reserve(self, persistent_bytes: int, transient_bytes: int) -> None:
-        """Make both arenas at least this large.
+    def reserve(self, persistent_bytes: int, transient_bytes: int, page_bytes: int = 0) -> None:
+        """Make both arenas at least this large; with `page_bytes` the transient one of such pages as can be mapped.
 
-        Persistent contents are kept and new persistent bytes are zero. OutOfMemoryError when there is no room.
+        Persistent contents are kept and new persistent bytes are zero. Mapped arenas show the new transient one.
+        OutOfMemoryError when there is no room; MXNetError where the device cannot map such pages.
         """
         ...
 
@@ -121,6 +122,11 @@ class Device(Protocol):
     @property
     def fuses(self) -> FusionChoices | None:
         """Which ops that do what two did the device has a form for; None: all."""
+        ...
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of the least pages of the transient arena that a mapped arena can show; 0: the device maps none."""
         ...
 
     def memory(self) -> Memory:

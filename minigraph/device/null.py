@@ -20,7 +20,7 @@ class NullMemory:
         self.persistent_bytes = 0
         self.transient_bytes = 0
 
-    def reserve(self, persistent_bytes: int, transient_bytes: int) -> None:
+    def reserve(self, persistent_bytes: int, transient_bytes: int, page_bytes: int = 0) -> None:
         """Note the sizes; OutOfMemoryError when together they exceed the machine's memory."""
         persistent = max(self.persistent_bytes, persistent_bytes)
         transient = max(self.transient_bytes, transient_bytes)
@@ -88,6 +88,7 @@ class NullDevice:
         on_gpu = self.machine.device == "gpu"
         self.algorithms = choices.algorithms if on_gpu else None
         self.fuses = choices.fuses if on_gpu else None
+        self.page_bytes = choices.PAGE_BYTES if on_gpu else 0
 
     def memory(self) -> NullMemory:
         """Empty arenas for a new group of programs."""

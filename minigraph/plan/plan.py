@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,13 +36,27 @@ class Kind(IntEnum):
     WAIT = 5
 
 
+class Extent(NamedTuple):
+    """Bytes of the transient arena that a mapped arena shows: `bytes` of them from `offset` on, whole pages both."""
+
+    offset: int
+    bytes: int
+
+
 @dataclass(frozen=True)
 class Arena:
-    """One contiguous piece of memory: `space` is "device", "host" or "file"."""
+    """One contiguous range of addresses: `space` is "device", "host", "file" or "mapped".
+
+    A mapped arena has no memory of its own: its addresses show pages of the transient arena once more, those of
+    `extents` one after another, which together are its `bytes`. So a tensor may lie in one piece where free memory is
+    in several. `page_bytes` is what all of that is a multiple of, the size of the transient arena too.
+    """
 
     name: str
     space: str
     bytes: int
+    page_bytes: int = 0
+    extents: tuple[Extent, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -238,6 +252,21 @@ class Plan:
         kind, *rest = (column[index] for column in vars(self.instructions).values())
         return Instruction(index, Kind(kind), *rest)
 
+    def pieces(self, b: int) -> list[tuple[int, int, int]]:
+        """Where the bytes of a buffer lie in memory: (arena, offset, bytes), in order, of no mapped arena."""
+        columns = self.buffers
+        arena, first, last = columns.arena[b], columns.offset[b], columns.offset[b] + columns.bytes[b]
+        if self.arenas[arena].space != "mapped":
+            return [(arena, first, last - first)]
+        shown = next(k for k, other in enumerate(self.arenas) if other.name == "transient")
+        found, begin = [], 0
+        for extent in self.arenas[arena].extents:
+            low, high = max(first - begin, 0), min(last - begin, extent.bytes)
+            if low < high:
+                found.append((shown, extent.offset + low, high - low))
+            begin += extent.bytes
+        return found
+
     def __len__(self) -> int:
         return len(self.instructions)
 
@@ -247,6 +276,11 @@ class Plan:
     def arena_bytes(self, space: str) -> int:
         """Bytes of all arenas in a memory space."""
         return sum(arena.bytes for arena in self.arenas if arena.space == space)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of the pages of the transient arena that are mapped once more; 0 where none are."""
+        return max((arena.page_bytes for arena in self.arenas), default=0)
 
     @property
     def planned_bytes(self) -> int:

@@ -1,6 +1,6 @@
 """Plans as files: one JSON object of columns, compressed by gzip when the name ends in `.gz`.
 
-    {"format": "minigraph-plan", "version": 1, "fingerprint": "...", "checksum": ..., "plan": {...}}
+    {"format": "minigraph-plan", "version": 2, "fingerprint": "...", "checksum": ..., "plan": {...}}
 
 Parameters are kept as {field: value}, each different set once, and read back through the op's own declaration, so a
 file holds no code. The checksum is the CRC-32 of the plan's compact JSON text.
@@ -14,6 +14,7 @@ import zlib
 from array import array
 from collections.abc import Callable
 from dataclasses import fields
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ..formats.atomic import write_atomically
 from ..ops.params import parse_params
 from ..ops.registry import get_op
 from .diff import diff
-from .plan import Arena, BufferColumns, Figures, InstructionColumns, Persistent, Plan
+from .plan import Arena, BufferColumns, Extent, Figures, InstructionColumns, Persistent, Plan
 from .reading import (
     Reader,
     converting,
@@ -36,7 +37,7 @@ from .reading import (
 )
 
 __all__ = ["FORMAT_VERSION", "diff", "dumps", "load", "loads", "save"]
-FORMAT, FORMAT_VERSION = "minigraph-plan", 1
+FORMAT, FORMAT_VERSION = "minigraph-plan", 2
 
 
 def dumps(plan: Plan) -> str:
@@ -189,7 +190,7 @@ def _decode(body: dict[str, Any], fingerprint: str, where: str) -> Plan:
         values[name] = tuple(values[name])
     for name in ("inputs", "outputs"):
         require_object(values[name], "a whole number", name)
-    values["arenas"] = tuple(Arena(*row) for row in _rows(body["arenas"], "arenas", 2, 1))
+    values["arenas"] = _arenas(body["arenas"])
     values["persistent"] = tuple(Persistent(*row) for row in _rows(body["persistent"], "persistent", 1, 2))
     values["figures"] = _figures(body["figures"])
     values["buffers"] = _columns(BufferColumns, body["buffers"])
@@ -197,6 +198,18 @@ def _decode(body: dict[str, Any], fingerprint: str, where: str) -> Plan:
     require_object(body["ranges"], "a list", "ranges")
     values["ranges"] = dict(zip(body["ranges"], _rows([*body["ranges"].values()], "ranges", 0, 2), strict=True))
     return Plan(fingerprint=fingerprint, **values)
+
+
+def _arenas(rows: Any) -> tuple[Arena, ...]:
+    """The arenas; each row's last item is the rows of its extents."""
+    require_list(rows, "a list", "arenas")
+    for k, row in enumerate(rows):
+        if len(row) != len(fields(Arena)):
+            raise ValueError(f"arenas[{k}] has {len(row)} items; it must have {len(fields(Arena))}")
+    whole = _rows([row[:-1] for row in rows], "arenas", 2, 2)
+    shown = [_rows(row[-1], f"arenas[{k}], its extents", 0, 2) for k, row in enumerate(rows)]
+    return tuple(Arena(name, space, nbytes, page_bytes, tuple(starmap(Extent, extents)))
+                 for (name, space, nbytes, page_bytes), extents in zip(whole, shown, strict=True))
 
 
 def _rows(rows: Any, name: str, texts: int, numbers: int) -> list[tuple[Any, ...]]:

@@ -78,7 +78,7 @@ def test_another_fingerprint_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_another_format_version_is_refused_by_name() -> None:
     with pytest.raises(MXNetError, match="format version 99"):
-        loads(dumps(chain()).replace('"version":1', '"version":99'))
+        loads(dumps(chain()).replace('"version":2', '"version":99'))
 
 
 def test_other_files_are_no_plans() -> None:
@@ -124,7 +124,8 @@ def test_columns_that_are_missing_or_of_the_wrong_kind_are_refused() -> None:
     (lambda body: body["instructions"]["value"].__setitem__(2, "x"), r"instructions.value\[2\] is 'x'; .* a number"),
     (lambda body: body["instructions"]["params"].__setitem__(2, 99), r"instructions.params\[2\] is 99; the file has"),
     (lambda body: body["ranges"].__setitem__("step", [0, 1.0]), r"ranges\[0\].* is 1.0; it must be a whole number"),
-    (lambda body: body["arenas"].__setitem__(0, ["x", "device"]), r"arenas\[0\] has 2 items; it must have 3"),
+    (lambda body: body["arenas"].__setitem__(0, ["x", "device"]), r"arenas\[0\] has 2 items; it must have 5"),
+    (lambda body: body["arenas"][0].__setitem__(4, [[1]]), r"arenas\[0\], its extents\[0\] has 1 items; it must"),
     (lambda body: body["inputs"].__setitem__("data", "0"), r"inputs\['data'\] is '0'; it must be a whole number"),
     (lambda body: body["figures"].__setitem__("nodes", None), r"figures\['nodes'\] is None; it must be a whole"),
 ])

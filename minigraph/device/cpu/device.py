@@ -58,6 +58,11 @@ class CpuDevice:
         """Combinations of layouts in which an op takes its operands, best first; all of them plain is always one."""
         return None if self.library is None else call.layouts
 
+    @property
+    def page_bytes(self) -> int:
+        """None can be mapped."""
+        return 0
+
     def memory(self) -> CpuMemory:
         """Empty arenas for a new group of programs."""
         return CpuMemory(self.disk)

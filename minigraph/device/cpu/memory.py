@@ -27,7 +27,7 @@ class CpuMemory:
         self.workers = Workers()
         self.generation = 0
 
-    def reserve(self, persistent_bytes: int, transient_bytes: int) -> None:
+    def reserve(self, persistent_bytes: int, transient_bytes: int, page_bytes: int = 0) -> None:
         """Make both arenas at least this large; persistent contents are kept, new persistent bytes are zero."""
         if persistent_bytes > self.arenas["persistent"].size:
             self._grow("persistent", persistent_bytes)

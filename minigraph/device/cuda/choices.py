@@ -9,6 +9,9 @@ from ...ops.op import Op
 from .families import import_families
 from .launch import implemented, kernel_op
 
+PAGE_BYTES = 2 << 20
+"""The granularity of physical memory that CUDA maps, on every GPU so far (cuMemGetAllocationGranularity)."""
+
 
 def algorithms(op: Op, params: Any, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[Algorithm]:
     """The ways to compute an op, fastest first; MXNetError when there is no kernel for it."""

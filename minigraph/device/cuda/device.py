@@ -33,6 +33,7 @@ class CudaDevice:
     layouts = None
     host_caches = False
     fuses = staticmethod(choices.fuses)
+    page_bytes = 0
 
     def __init__(self, driver: Driver, index: int) -> None:
         import_families()

@@ -55,7 +55,7 @@ class CudaMemory:
         self._transfer: tuple[tuple[np.ndarray, Any], ...] = ()
 
     # -- arenas ------------------------------------------------------------------------------------------------
-    def reserve(self, persistent_bytes: int, transient_bytes: int) -> None:
+    def reserve(self, persistent_bytes: int, transient_bytes: int, page_bytes: int = 0) -> None:
         """Make both arenas at least this large; persistent contents are kept, new persistent bytes are zero.
 
         DeviceMemoryError when there is no room: the persistent arena is then as before, and the transient one is as
@@ -235,7 +235,7 @@ class SeparateMemory(CudaMemory):
         self._kept.clear()
         self.generation += 1
 
-    def reserve(self, persistent_bytes: int, transient_bytes: int) -> None:
+    def reserve(self, persistent_bytes: int, transient_bytes: int, page_bytes: int = 0) -> None:
         """Nothing is reserved: allocations are made when a plan is bound."""
 
     def bind(self, plan: Plan) -> Binding:
