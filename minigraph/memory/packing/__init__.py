@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .problem import Problem, Solution
+from .pages import pack_pages, page_bytes_for
+from .problem import PagedSolution, Problem, Solution
 from .solve import pack
 from .validate import PackingError, validate
 
-__all__ = ["PackingError", "Problem", "Solution", "pack", "validate"]
+__all__ = ["PackingError", "PagedSolution", "Problem", "Solution", "pack", "pack_pages", "page_bytes_for", "validate"]

@@ -170,6 +170,32 @@ class Solution:
     method: str
 
 
+@dataclass(frozen=True, eq=False)
+class PagedSolution:
+    """Where each buffer lies in an arena made of pages, or in a mapped arena that shows them once more.
+
+    The addresses of the mapped arena show the extents of the arena one after another, so that a buffer lies there in
+    one piece whose bytes are in several.
+
+    Args:
+        offset: int64 array, the first byte of each buffer, in the arena or in the mapped arena; 0 for a buffer of 0
+            bytes.
+        mapped: bool array, whether a buffer lies in the mapped arena.
+        bytes: size of the arena, whole pages.
+        page_bytes: bytes of a page.
+        extents: (offset, bytes) in the arena of what the mapped arena shows; whole pages, and those of one page may be
+            shown several times.
+        method: name of what found it.
+    """
+
+    offset: Int64Array
+    mapped: NDArray[np.bool_]
+    bytes: int
+    page_bytes: int
+    extents: tuple[tuple[int, int], ...]
+    method: str = "pages"
+
+
 def _integers(name: str, values: Any) -> Int64Array:
     array = np.asarray(values)
     if array.size and array.dtype.kind not in "iu":
