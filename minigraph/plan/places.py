@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import starmap
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,12 +68,25 @@ class KnownRules:
         return rules
 
 
+class Pieces(NamedTuple):
+    """Ranges of memory in which buffers lie: `start` and `end` are addresses outside mapped arenas.
+
+    Those of buffer b are the ones from `first[b]` up to `first[b + 1]`, in the order of its own addresses. A buffer has
+    at least one, which is empty where it has no bytes.
+    """
+
+    first: Int64Array
+    start: Int64Array
+    end: Int64Array
+
+
 class Places:
     """Where every buffer of a plan lies, as arrays over all buffers, and the words for error messages.
 
-    `start` and `end` are addresses in one space that holds all arenas one after another; `value` is the buffer whose
-    value a view is another name of (itself for any other buffer); `storage` the first buffer of a chain that shares
-    its bytes; `until` is, for a value, the last `dies` of all its names.
+    `start` and `end` are addresses in one space that holds all arenas one after another, and `pieces` says in which
+    memory they are; `value` is the buffer whose value a view is another name of (itself for any other buffer);
+    `storage` the first buffer of a chain that shares its bytes; `until` is, for a value, the last `dies` of all its
+    names.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -126,6 +139,40 @@ class Places:
     def end(self) -> Int64Array:
         """Address past the last byte of each buffer."""
         return self.start + self.bytes
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """The memory of each buffer, for arenas that are well formed."""
+        seen, shown = self._shown()
+        run = np.searchsorted(seen[:-1], self.start, side="right") - 1
+        last = np.maximum(np.searchsorted(seen[:-1], self.end, side="left") - 1, run)
+        first = np.concatenate(([0], np.cumsum(last - run + 1)))
+        buffer = np.repeat(np.arange(len(self)), last - run + 1)
+        run = run[buffer] + np.arange(len(buffer)) - first[buffer]
+        moved = shown[run] - seen[run]
+        return Pieces(first, np.maximum(self.start[buffer], seen[run]) + moved,
+                      np.minimum(self.end[buffer], seen[run + 1]) + moved)
+
+    @cached_property
+    def scattered(self) -> list[int]:
+        """The buffers that lie in more than one piece."""
+        return np.flatnonzero(np.diff(self.pieces.first) > 1).tolist()
+
+    def _shown(self) -> tuple[Int64Array, Int64Array]:
+        """The addresses at which runs of memory are seen, with the end of all of them, and where that memory begins:
+        each arena is one run, but a mapped one has a run for each extent."""
+        seen, shown = [], []
+        names = [arena.name for arena in self.plan.arenas]
+        for arena, base in zip(self.plan.arenas, self.base.tolist(), strict=False):
+            if arena.space != "mapped":
+                seen.append(base)
+                shown.append(base)
+                continue
+            for offset, nbytes in arena.extents:
+                seen.append(base)
+                shown.append(int(self.base[names.index("transient")]) + offset)
+                base += nbytes
+        return np.array([*seen, self.base[-1]], np.int64), np.array(shown, np.int64)
 
     @cached_property
     def value(self) -> Int64Array:

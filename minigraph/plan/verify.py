@@ -1,8 +1,9 @@
 """The verifier: proves that a plan computes what it says, from the plan alone; it shares no code with the planner.
 
-It plays the plan's list order over the bytes of all arenas and keeps for each byte whose value it holds (*owner*).
+It plays the plan's list order over the bytes of all memory and keeps for each byte whose value it holds (*owner*).
 Bytes between two neighbouring buffer ends always change together, so one *cell* of an array stands for them and every
-access is a slice of cells. What is proved:
+access is a slice of cells. A buffer in a mapped arena lies in several pieces of the transient arena: cells are cut at
+the ends of all pieces, and an access is to those of each piece. What is proved:
 
 - form (`wellformed.py`): places, alignment, sizes, counts, copies, ranges, and what an instruction may overwrite of
   what it reads;
@@ -34,6 +35,8 @@ from .plan import Kind, Plan
 from .wellformed import check_form
 
 __all__ = ["Verification", "VerificationError", "verify"]
+At = slice | Int64Array
+"""Which cells, as an index of arrays over all cells."""
 _NOBODY = -1
 _NEVER = -2
 
@@ -62,23 +65,39 @@ def verify(plan: Plan, algorithms: AlgorithmChoices | None = None) -> Verificati
 
 
 class _Cells:
-    """The smallest ranges of bytes that buffers tell apart, over the addresses of all arenas."""
+    """The smallest ranges of bytes that buffers tell apart, over all memory."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
-        self.bounds: Int64Array = np.unique(np.concatenate((places.start, places.end)))
-        self.low: list[int] = np.searchsorted(self.bounds, places.start).tolist()
-        self.high: list[int] = np.searchsorted(self.bounds, places.end).tolist()
+        first, start, end = places.pieces
+        self.bounds: Int64Array = np.unique(np.concatenate((start, end)))
+        self._first, self._low, self._high = first, *(np.searchsorted(self.bounds, ends) for ends in (start, end))
+        self._slices: list[slice | None] = list(map(slice, self._low[first[:-1]].tolist(),
+                                                    self._high[first[:-1]].tolist()))
+        for b in places.scattered:
+            self._slices[b] = None
 
     def __len__(self) -> int:
         return max(len(self.bounds) - 1, 0)
 
-    def first_run(self, bad: NDArray[np.bool_], low: int) -> tuple[int, tuple[int, int]]:
-        """The first cell at which `bad`, a mask that starts at cell `low`, is true, and the addresses of the run."""
-        first = int(np.argmax(bad))
-        good_after = np.flatnonzero(~bad[first:])
-        past = first + (int(good_after[0]) if good_after.size else len(bad) - first)
-        return low + first, (int(self.bounds[low + first]), int(self.bounds[low + past]))
+    def of(self, b: int) -> At:
+        """The cells of a buffer, as an index: a slice where it lies in one piece."""
+        return self._slices[b] or self._gathered(b)
+
+    def _gathered(self, b: int) -> Int64Array:
+        return np.concatenate([np.arange(self._low[k], self._high[k]) for k in range(*self._first[[b, b + 1]])])
+
+    def first_run(self, bad: NDArray[np.bool_], at: At) -> tuple[int, tuple[int, int]]:
+        """The first of the cells `at` at which the mask `bad` is true, and the addresses of the run of such."""
+        cells = np.arange(at.start, at.stop) if isinstance(at, slice) else at
+        cells = cells[np.argmax(bad):][:_run_length(bad[np.argmax(bad):])]
+        length = _run_length(np.append(True, np.diff(cells) == 1))
+        return int(cells[0]), (int(self.bounds[cells[0]]), int(self.bounds[cells[length - 1] + 1]))
+
+
+def _run_length(mask: NDArray[np.bool_]) -> int:
+    """How many items of a mask are true before the first one that is not."""
+    return len(mask) if mask.all() else int(np.argmin(mask))
 
 
 class _Playback:
@@ -91,6 +110,7 @@ class _Playback:
         self.needed_until = np.full(len(self.cells), -1, np.int64)
         self.value: list[int] = places.value.tolist()
         self.until: list[int] = places.until.tolist()
+        self.bytes: list[int] = places.bytes.tolist()
         self.born: list[int] = places.born.tolist()
         self.dies: list[int] = places.dies.tolist()
         self.workspace = set(self.plan.instructions.workspace) - {-1}
@@ -144,12 +164,12 @@ class _Playback:
                            f"born at {self.places.instruction(self.born[b])}; it must be born at -1", -1, self.born[b])
         for b in dict.fromkeys(self.value[b] for _, b in given):
             self.checks += 1
-            low, high = self.cells.low[b], self.cells.high[b]
-            if low < high and (taken := self.owner[low:high] != _NOBODY).any():
-                cell, span = self.cells.first_run(taken, low)
+            at = self.cells.of(b)
+            if (taken := self.owner[at] != _NOBODY).any():
+                cell, span = self.cells.first_run(taken, at)
                 self._fail(f"{self.places.buffer(b)} and {self._owner_text(cell)} both hold a value at the start of "
                            f"the program", -1, -1, at=span)
-            self._own(b, -1, low, high)
+            self._own(b, -1, at)
         for b, born in enumerate(self.born):
             if born == -1 and self.writer[self.value[b]] == _NEVER:
                 self._fail(f"{self.places.buffer(b)} claims a value at the start of the program, but is neither an "
@@ -171,8 +191,9 @@ class _Playback:
         end = len(self.plan)
         self.checks += 1
         self._check_value(end - 1, b, f"leaves {what} in")
-        if self._lost(b):
-            self._fail_lost(end, b, f"{what} must be held at the end of the program in {self.places.buffer(b)}")
+        at = self.cells.of(b)
+        if self._lost(b, at):
+            self._fail_lost(end, b, at, f"{what} must be held at the end of the program in {self.places.buffer(b)}")
         if self.dies[b] < end:
             self._fail(f"{what} is needed to the end of the program, but {self.places.buffer(b)} of "
                        f"{self.places.instruction(self.born[b])} dies at {self.places.instruction(self.dies[b])}",
@@ -217,21 +238,19 @@ class _Playback:
             self._fail(f"{self.places.instruction(i)} reads {self.places.buffer(b)} before it is written by "
                        f"{self.places.instruction(self.born[b])}", i, self.born[b], at=self._span(b))
         self.checks += 1
-        if self._lost(b):
-            self._fail_lost(i, b, f"{self.places.instruction(i)} reads {self.places.buffer(b)}")
+        at = self.cells.of(b)
+        if self._lost(b, at):
+            self._fail_lost(i, b, at, f"{self.places.instruction(i)} reads {self.places.buffer(b)}")
         self.last_read[value] = i
-        low, high = self.cells.low[b], self.cells.high[b]
-        if self.clocks and low < high:
-            self.clocks.read(i, stream, low, high)
+        if self.clocks and self.bytes[b]:
+            self.clocks.read(i, stream, at)
 
-    def _lost(self, b: int) -> bool:
-        low, high = self.cells.low[b], self.cells.high[b]
-        return not (self.owner[low:high] == self.value[b]).all()
+    def _lost(self, b: int, at: At) -> bool:
+        return not (self.owner[at] == self.value[b]).all()
 
-    def _fail_lost(self, i: int, b: int, what: str) -> NoReturn:
+    def _fail_lost(self, i: int, b: int, at: At, what: str) -> NoReturn:
         """Fail, beginning with `what`, since not all bytes of `b` hold its value at instruction `i`."""
-        low, high = self.cells.low[b], self.cells.high[b]
-        cell, span = self.cells.first_run(self.owner[low:high] != self.value[b], low)
+        cell, span = self.cells.first_run(self.owner[at] != self.value[b], at)
         owner = int(self.owner[cell])
         self._fail(f"{what}, written by {self.places.instruction(self.writer[self.value[b]])}, but its bytes hold "
                    f"{self._owner_text(cell)}", self.writer[owner] if owner >= 0 else -1, i, at=span)
@@ -250,32 +269,32 @@ class _Playback:
             self._fail(f"{places.instruction(i)} writes {places.buffer(b)} again, whose value of "
                        f"{places.instruction(self.writer[b])} is in use; a new value needs a new buffer",
                        self.writer[b], i, at=self._span(b))
-        low, high = self.cells.low[b], self.cells.high[b]
-        if low < high:
-            self._check_free(i, b, taken, low, high)
+        at = self.cells.of(b)
+        if self.bytes[b]:
+            self._check_free(i, b, taken, at)
             if self.clocks:
-                self.clocks.write(i, stream, low, high)
-        self._own(b, i, low, high)
+                self.clocks.write(i, stream, at)
+        self._own(b, i, at)
 
-    def _own(self, b: int, i: int, low: int, high: int) -> None:
-        self.owner[low:high] = b
-        self.needed_until[low:high] = self.until[b]
+    def _own(self, b: int, i: int, at: At) -> None:
+        self.owner[at] = b
+        self.needed_until[at] = self.until[b]
         self.writer[b] = i
 
-    def _check_free(self, i: int, b: int, taken: tuple[int, ...] | list[int], low: int, high: int) -> None:
+    def _check_free(self, i: int, b: int, taken: tuple[int, ...] | list[int], at: At) -> None:
         """Live bytes do not overlap: what is overwritten has died, or ends as an input of this instruction."""
         self.checks += 1
-        if self.needed_until[low:high].max() <= i:
+        until = self.needed_until[at]
+        if until.max() <= i:
             return
-        owner = self.owner[low:high]
-        live = (self.needed_until[low:high] > i) & (owner != b)
-        ending = np.isin(owner, [self.value[r] for r in taken]) & (self.needed_until[low:high] == i + 1)
+        owner = self.owner[at]
+        live = (until > i) & (owner != b)
+        ending = np.isin(owner, [self.value[r] for r in taken]) & (until == i + 1)
         live &= ~ending
         if live.any():
-            cell, span = self.cells.first_run(live, low)
-            until = int(self.needed_until[cell])
+            cell, span = self.cells.first_run(live, at)
             self._fail(f"{self.places.instruction(i)} writes {self.places.buffer(b)} over {self._owner_text(cell)}, "
-                       f"which is needed until {self.places.instruction(until)}",
+                       f"which is needed until {self.places.instruction(int(self.needed_until[cell]))}",
                        self.writer[int(self.owner[cell])], i, at=span)
 
     # -- words -----------------------------------------------------------------------------------------------------
@@ -345,25 +364,25 @@ class _Clocks:
         """The stream knows from now on what the event stands for."""
         np.maximum(self.known[stream], self.at_event[event], out=self.known[stream])
 
-    def read(self, i: int, stream: int, low: int, high: int) -> None:
+    def read(self, i: int, stream: int, at: At) -> None:
         """A read of cells: after all writes of other streams."""
-        self._check(i, stream, self.wrote, low, high)
-        self.touched[stream, low:high] = self.known[stream, stream]
+        self._check(i, stream, self.wrote, at)
+        self.touched[stream, at] = self.known[stream, stream]
 
-    def write(self, i: int, stream: int, low: int, high: int) -> None:
+    def write(self, i: int, stream: int, at: At) -> None:
         """A write of cells: after all accesses of other streams."""
-        self._check(i, stream, self.touched, low, high)
+        self._check(i, stream, self.touched, at)
         now = self.known[stream, stream]
-        self.touched[stream, low:high] = now
-        self.wrote[stream, low:high] = now
+        self.touched[stream, at] = now
+        self.wrote[stream, at] = now
 
-    def _check(self, i: int, stream: int, accesses: Int64Array, low: int, high: int) -> None:
-        late = accesses[:, low:high].max(axis=1) > self.known[stream]
+    def _check(self, i: int, stream: int, accesses: Int64Array, at: At) -> None:
+        late = accesses[:, at].max(axis=1) > self.known[stream]
         if not late.any():
             return
         other = int(np.argmax(late))
-        bad = accesses[other, low:high] > self.known[stream, other]
-        cell, span = self.cells.first_run(bad, low)
+        bad = accesses[other, at] > self.known[stream, other]
+        cell, span = self.cells.first_run(bad, at)
         earlier = self.order[other][int(accesses[other, cell]) - 1]
         names = self.places.plan.streams
         self.places.fail(f"{self.places.instruction(i)} on stream {names[stream]!r} does not wait for "

@@ -15,29 +15,65 @@ from ..base import ALIGNMENT, MXNetError
 from ..ops.op import Op
 from ..ops.registry import get_op
 from .places import Int64Array, Places, Rules, VerificationError
-from .plan import Kind
+from .plan import Arena, Kind
 
 COPIES = (Kind.COPY_OUT, Kind.COPY_IN)
 MOST_BYTES = 1 << 56
 """The most bytes of an arena: more than anything holds, and addresses over all arenas stay numbers of 64 bits."""
-_SPACES = ("device", "host", "file")
+_ON_DEVICE = ("device", "mapped")
+_SPACES = ("device", "host", "file", "mapped")
 
 
 def check_form(places: Places) -> int:
     """Check everything that needs no following of time; the number of checks made."""
     _check_arenas(places)
     _check_buffers(places)
+    _check_pieces(places)
     _check_shares(places)
     _check_ranges(places)
     _check_named(places)
-    return 6 * len(places) + len(places.storage) + _Instructions(places).check()
+    return 7 * len(places) + len(places.storage) + _Instructions(places).check()
 
 
 def _check_arenas(places: Places) -> None:
-    for arena in places.plan.arenas:
+    arenas = places.plan.arenas
+    names: set[str] = set()
+    for arena in arenas:
         if arena.space not in _SPACES or not 0 <= arena.bytes <= MOST_BYTES:
             places.fail(f"arena {arena.name!r} lies in {arena.space!r} with {arena.bytes} bytes; it must lie in one "
                         f"of {', '.join(_SPACES)} and have 0 to {MOST_BYTES} bytes")
+        if arena.name in names:
+            places.fail(f"there are two arenas {arena.name!r}; arenas must have different names")
+        names.add(arena.name)
+        if arena.space != "mapped" and (arena.page_bytes or arena.extents):
+            places.fail(f"arena {arena.name!r} lies in {arena.space!r}, and has pages of {arena.page_bytes} bytes and "
+                        f"{len(arena.extents)} extents; only a mapped arena has any")
+    mapped = [arena for arena in arenas if arena.space == "mapped"]
+    for arena in mapped:
+        _check_mapped(places, arena, mapped[0].page_bytes)
+
+
+def _check_mapped(places: Places, arena: Arena, page_bytes: int) -> None:
+    """A mapped arena shows whole pages of the transient arena, as many bytes as it has, and of the plan's one size."""
+    what, page = f"mapped arena {arena.name!r}", arena.page_bytes
+    shown = [other for other in places.plan.arenas if other.name == "transient" and other.space == "device"]
+    if not shown:
+        places.fail(f"{what} has nothing to show; there must be an arena 'transient' in 'device'")
+    if page <= 0 or page % ALIGNMENT:
+        places.fail(f"{what} has pages of {page} bytes; they must have a multiple of {ALIGNMENT}, and more than none")
+    if page != page_bytes:
+        places.fail(f"{what} has pages of {page} bytes, and another mapped arena of {page_bytes}; they must be equal")
+    if shown[0].bytes % page:
+        places.fail(f"{what} has pages of {page} bytes, and the transient arena {shown[0].bytes} bytes; they must be "
+                    f"whole pages")
+    for offset, nbytes in arena.extents:
+        if offset < 0 or nbytes <= 0 or offset % page or nbytes % page or offset + nbytes > shown[0].bytes:
+            places.fail(f"{what} shows bytes [{offset}, {offset + nbytes}) of the transient arena; an extent must be "
+                        f"one or more whole pages of {page} bytes within the {shown[0].bytes} bytes of that arena")
+    total = sum(extent.bytes for extent in arena.extents)
+    if not arena.extents or total != arena.bytes:
+        places.fail(f"{what} has {arena.bytes} bytes and {len(arena.extents)} extents of {total} bytes together; both "
+                    f"must be the same, and not 0")
 
 
 def _check_buffers(places: Places) -> None:
@@ -53,6 +89,22 @@ def _check_buffers(places: Places) -> None:
     _refuse(places, places.bytes < needed, "has fewer bytes than its elements need", "bytes", needed_bytes=needed)
     lifeless = (places.born < -1) | (places.born >= len(places.plan)) | (places.dies <= places.born)
     _refuse(places, lifeless, "must be born at an instruction of the plan (or -1) and die later", "born", "dies")
+
+
+def _check_pieces(places: Places) -> None:
+    """No buffer has one byte of memory at two of its addresses."""
+    if not places.scattered:
+        return
+    first, start, end = places.pieces
+    buffer = np.repeat(np.arange(len(places)), np.diff(first))
+    order = np.lexsort((start, buffer))
+    before, after = order[:-1], order[1:]
+    twice = (buffer[before] == buffer[after]) & (end[before] > start[after])
+    if twice.any():
+        k = int(after[np.argmax(twice)])
+        b, low, high = int(buffer[k]), int(start[k]), int(min(end[k], end[before[np.argmax(twice)]]))
+        places.fail(f"{places.buffer(b)}, written by {places.instruction(int(places.born[b]))}, has the same memory "
+                    f"at two addresses, as its arena shows it twice there", int(places.born[b]), at=(low, high))
 
 
 def _check_shares(places: Places) -> None:
@@ -87,12 +139,17 @@ def _check_ranges(places: Places) -> None:
 
 
 def _check_named(places: Places) -> None:
-    """What the outside reads and writes are buffers of the plan."""
+    """What the outside reads and writes are buffers of the plan; what outlives it does not lie in transient pages."""
     plan = places.plan
     held = [(t.name, b) for t in plan.persistent for b in (t.first, t.last)]
     for name, b in (*plan.inputs.items(), *plan.outputs.items(), *held):
         if not 0 <= b < len(places):
             places.fail(f"{name!r} is buffer {b}; the plan has buffers 0 to {len(places) - 1}")
+    for name, b in held:
+        if plan.arenas[plan.buffers.arena[b]].space == "mapped":
+            places.fail(f"persistent tensor {name!r} is {places.buffer(b)}, which lies in mapped arena "
+                        f"{plan.arenas[plan.buffers.arena[b]].name!r}; that shows transient memory, which other "
+                        f"programs use too")
 
 
 def _needed_bytes(places: Places) -> Int64Array:
@@ -122,6 +179,11 @@ class _Instructions:
     def __init__(self, places: Places) -> None:
         self.places = places
         self.start, self.end = places.start.tolist(), places.end.tolist()
+        first, low, high = places.pieces
+        self.low, self.high = low[first[:-1]].tolist(), high[first[:-1]].tolist()
+        self.further = {b: list(zip(low[first[b] + 1:first[b + 1]].tolist(), high[first[b] + 1:first[b + 1]].tolist(),
+                                    strict=True)) for b in places.scattered}
+        """The memory of buffers in several pieces, behind the first piece."""
         self.rules = places.rules
         self.checks = 0
 
@@ -167,7 +229,7 @@ class _Instructions:
     def _check_fill(self, i: int, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
         if reads or len(writes) != 1:
             self._fail(i, f"must write one buffer and read none; it reads {reads} and writes {writes}")
-        self._check_spaces(i, writes, "device")
+        self._check_spaces(i, writes, *_ON_DEVICE)
 
     def _check_copy(self, i: int, kind: int, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
         if len(reads) != 1 or len(writes) != 1:
@@ -177,8 +239,8 @@ class _Instructions:
             self._fail(i, f"copies {size[reads[0]]} bytes of {self.places.buffer(reads[0])} into "
                           f"{size[writes[0]]} bytes of {self.places.buffer(writes[0])}; they must be equal")
         outside = ("host", "file")
-        self._check_spaces(i, reads, *(("device",) if kind == Kind.COPY_OUT else outside))
-        self._check_spaces(i, writes, *(outside if kind == Kind.COPY_OUT else ("device",)))
+        self._check_spaces(i, reads, *(_ON_DEVICE if kind == Kind.COPY_OUT else outside))
+        self._check_spaces(i, writes, *(outside if kind == Kind.COPY_OUT else _ON_DEVICE))
 
     def _check_spaces(self, i: int, buffers: Sequence[int], *allowed: str) -> None:
         plan = self.places.plan
@@ -197,7 +259,7 @@ class _Instructions:
         if not rules.unread.issuperset(unread):
             self._fail(i, f"leaves inputs {tuple(unread)} unread, but its op reads all but {sorted(rules.unread)}")
         used = [b for p, b in enumerate(reads) if p not in unread]
-        self._check_spaces(i, [*used, *writes, *([workspace] if workspace >= 0 else [])], "device")
+        self._check_spaces(i, [*used, *writes, *([workspace] if workspace >= 0 else [])], *_ON_DEVICE)
         for p, o in rules.mutates:
             self._check_mutation(i, p, o, reads[p], writes[o])
         self._check_overlaps(i, rules, reads, writes, unread, workspace)
@@ -237,10 +299,12 @@ class _Instructions:
     def _check_overlaps(self, i: int, rules: Rules, reads: tuple[int, ...], writes: tuple[int, ...],
                         unread: tuple[int, ...], workspace: int) -> None:
         """What an instruction writes overlaps nothing else that it uses, but for the pairs that its op allows."""
-        used = [(self.start[b], self.end[b], "input", p, b) for p, b in enumerate(reads) if p not in unread]
-        used += [(self.start[b], self.end[b], "output", o, b) for o, b in enumerate(writes)]
+        used = [(self.low[b], self.high[b], "input", p, b) for p, b in enumerate(reads) if p not in unread]
+        used += [(self.low[b], self.high[b], "output", o, b) for o, b in enumerate(writes)]
         if workspace >= 0:
-            used.append((self.start[workspace], self.end[workspace], "workspace", -1, workspace))
+            used.append((self.low[workspace], self.high[workspace], "workspace", -1, workspace))
+        if self.further:
+            used += [(*piece, *item[2:]) for item in used for piece in self.further.get(item[4], ())]
         used = sorted(item for item in used if item[0] < item[1])
         self.checks += len(used)
         active: list[tuple[int, int, str, int, int]] = []
@@ -253,13 +317,15 @@ class _Instructions:
 
     def _allowed(self, rules: Rules, first: tuple[int, int, str, int, int],
                  second: tuple[int, int, str, int, int]) -> bool:
-        """Whether an input and an output may be the same bytes: declared, equal, and stated by `shares`."""
+        """Whether an input and an output may be the same bytes: declared, at the same addresses, and stated by
+        `shares`."""
         if first[2] == "output":
             first, second = second, first
-        pair = (first[3], second[3])
-        return (first[2] == "input" and second[2] == "output" and first[:2] == second[:2]
+        pair, r, w = (first[3], second[3]), first[4], second[4]
+        return (first[2] == "input" and second[2] == "output"
+                and (self.start[r], self.end[r]) == (self.start[w], self.end[w])
                 and (pair in rules.inplace or pair in rules.mutates)
-                and self.places.storage[first[4]] == self.places.storage[second[4]])
+                and self.places.storage[r] == self.places.storage[w])
 
     def _fail_overlap(self, i: int, first: tuple[int, int, str, int, int],
                       second: tuple[int, int, str, int, int]) -> NoReturn:
@@ -269,6 +335,6 @@ class _Instructions:
                             for _, _, role, position, b in (first, second))
         born = int(places.born[other[4]])
         places.fail(f"{places.instruction(i)} has {told} on overlapping bytes, which its op does not allow (or "
-                    f"which are not the same bytes, or not stated by `shares`); {places.buffer(other[4])} is "
+                    f"which are not at the same addresses, or not stated by `shares`); {places.buffer(other[4])} is "
                     f"written by {places.instruction(born)}", born, i,
                     at=(max(first[0], second[0]), min(first[1], second[1])))

@@ -5,6 +5,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from minigraph.plan.plan import (
     OUT_STREAM,
     Arena,
     BufferColumns,
+    Extent,
     Figures,
     InstructionColumns,
     Kind,
@@ -146,7 +148,8 @@ def registered() -> Iterator[None]:
 class Maker:
     """Makes a plan instruction by instruction; lifetimes follow from the reads and writes.
 
-    A value is placed after all others of its arena unless `at` gives an offset or it shares bytes.
+    A value is placed after all others of its arena unless `at` gives an offset or it shares bytes. With `extents` there
+    is an arena "mapped", which shows those of the transient arena, in pages of `page_bytes`.
     """
 
     buffers: BufferColumns = field(default_factory=BufferColumns)
@@ -154,6 +157,11 @@ class Maker:
     names: list[str] = field(default_factory=lambda: ["persistent", "transient", "host"])
     used: dict[str, int] = field(default_factory=dict)
     held: dict[int, int] = field(default_factory=dict)
+    extents: tuple[tuple[int, int], ...] = ()
+    page_bytes: int = 64
+
+    def __post_init__(self) -> None:
+        self.names += ["mapped"] if self.extents else []
 
     def value(self, name: str, floats: int = 16, *, arena: str = "transient", at: int | None = None, over: int = -1,
               view: bool = False, buffer_class: str = "activation") -> int:
@@ -203,14 +211,19 @@ class Maker:
              persistent: tuple[tuple[int, int], ...] = (), ranges: dict[str, tuple[int, int]] | None = None) -> Plan:
         """The plan, its arenas just large enough."""
         self._lifetimes((*outputs, *(last for _, last in persistent)))
-        spaces = {"persistent": "device", "transient": "device", "host": "host"}
-        arenas = tuple(Arena(name, spaces[name], self.used.get(name, 0)) for name in self.names)
         names = self.buffers.name
-        return Plan("step", "plain", arenas, self.buffers, self.code,
+        return Plan("step", "plain", self._arenas(), self.buffers, self.code,
                     tuple(Persistent(names[first], first, last) for first, last in persistent),
                     {names[b]: b for b in inputs}, {names[b]: b for b in outputs},
                     ranges or {"step": (0, len(self.code))}, "print",
                     Figures(len(self.code), 4096, 1024, "first fit", 0.5, {"pack": 0.25}))
+
+    def _arenas(self) -> tuple[Arena, ...]:
+        shown = max((offset + nbytes for offset, nbytes in self.extents), default=0)
+        transient = align(max(self.used.get("transient", 0), shown), self.page_bytes if self.extents else 4)
+        plain = (Arena("persistent", "device", self.used.get("persistent", 0)), Arena("transient", "device", transient),
+                 Arena("host", "host", self.used.get("host", 0)))
+        return (*plain, mapped_arena(self.page_bytes, self.extents)) if self.extents else plain
 
     def _lifetimes(self, kept: tuple[int, ...]) -> None:
         columns, count = self.buffers, len(self.code)
@@ -228,6 +241,11 @@ class Maker:
                 columns.dies[b] = max(columns.dies[b], columns.born[b] + 1)
         for b in kept:
             columns.dies[b] = max(count, 1)
+
+
+def mapped_arena(page_bytes: int, extents: tuple[tuple[int, int], ...], name: str = "mapped") -> Arena:
+    """A mapped arena that shows (offset, bytes) of the transient one."""
+    return Arena(name, "mapped", sum(nbytes for _, nbytes in extents), page_bytes, tuple(starmap(Extent, extents)))
 
 
 def corrupt(plan: Plan, **changes: tuple[int, Any]) -> Plan:
@@ -297,4 +315,23 @@ def swap() -> Plan:
     m.record(2, IN_STREAM)                    # 10
     m.wait(2)                                 # 11
     m.run("t_binary", (c, back), (out,))      # 12
+    return m.plan(inputs=(data,), outputs=(out,))
+
+
+def scattered() -> Plan:
+    """A value in two pieces of memory that is read as one, and whose second piece then holds another value.
+
+    In pages of 64 bytes: data %0 in page 0; a %1 in pages 3 and 1, the first two of the mapped arena; kept %2 in page
+    2; b %3 in page 1, by its transient address; c %4 in pages 3 and 0, the next two of the mapped arena; out %5 in
+    page 4.
+    """
+    m = Maker(extents=((192, 64), (64, 64), (192, 64), (0, 64)))
+    data, a = m.value("data", buffer_class="input"), m.value("a", 32, arena="mapped")
+    kept, b = m.value("kept", at=128), m.value("b", at=64)
+    c, out = m.value("c", 32, arena="mapped"), m.value("out", at=256, buffer_class="output")
+    m.run("t_dense", (data, data), (a,))     # 0
+    m.run("t_dense", (a, data), (kept,))     # 1
+    m.run("t_dense", (kept, kept), (b,))     # 2
+    m.run("t_dense", (b, kept), (c,))        # 3
+    m.run("t_dense", (c, b), (out,))         # 4
     return m.plan(inputs=(data,), outputs=(out,))

@@ -14,22 +14,33 @@ from minigraph.plan.plan import Kind, Plan
 
 
 class Bytes:
-    """Which bytes a buffer takes, in one space over all arenas."""
+    """Which bytes a buffer takes: `span` in addresses over all arenas, `of` in memory, byte by byte."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.masks: dict[int, int] = {}
         self.base = [0]
         for arena in plan.arenas:
             self.base.append(self.base[-1] + arena.bytes)
+        self.memory = list(range(self.base[-1]))
+        for arena, base in zip(plan.arenas, self.base, strict=False):
+            if arena.space == "mapped":
+                transient = self.base[[other.name for other in plan.arenas].index("transient")]
+                self.memory[base:base + arena.bytes] = [transient + offset + k for offset, nbytes in arena.extents
+                                                        for k in range(nbytes)]
 
     def span(self, b: int) -> tuple[int, int]:
         columns = self.plan.buffers
         start = self.base[columns.arena[b]] + columns.offset[b]
         return start, start + columns.bytes[b]
 
+    def of(self, b: int) -> list[int]:
+        return self.memory[slice(*self.span(b))]
+
     def mask(self, b: int) -> int:
-        start, end = self.span(b)
-        return ((1 << (end - start)) - 1) << start
+        if b not in self.masks:
+            self.masks[b] = sum({1 << byte for byte in self.of(b)})
+        return self.masks[b]
 
 
 def value_of(plan: Plan, b: int) -> int:
@@ -56,7 +67,38 @@ def written(plan: Plan, i: int) -> list[int]:
 
 def faults(plan: Plan) -> list[str]:
     """Everything that is wrong with places, operands, values or order."""
-    return list(place_faults(plan)) or [*operand_faults(plan), *value_faults(plan), *order_faults(plan)]
+    return (list(arena_faults(plan)) or list(place_faults(plan))
+            or [*operand_faults(plan), *value_faults(plan), *order_faults(plan)])
+
+
+def arena_faults(plan: Plan) -> Iterator[str]:
+    names = [arena.name for arena in plan.arenas]
+    if len(names) > len(set(names)):
+        yield "two arenas of a name"
+    pages = {arena.page_bytes for arena in plan.arenas if arena.space == "mapped"}
+    if len(pages) > 1:
+        yield "pages of several sizes"
+    for arena in plan.arenas:
+        if arena.bytes < 0:
+            yield f"{arena.name} has no size"
+        if arena.space != "mapped":
+            if arena.page_bytes or arena.extents:
+                yield f"{arena.name} has pages"
+            continue
+        page = arena.page_bytes
+        transient = plan.arenas[names.index("transient")] if "transient" in names else None
+        if transient is None or transient.space != "device":
+            yield f"{arena.name} shows nothing"
+        elif page < 1 or page % 64 or transient.bytes % page:
+            yield f"{arena.name} has no whole pages"
+        elif not arena.extents or sum(extent.bytes for extent in arena.extents) != arena.bytes:
+            yield f"{arena.name} is not as large as what it shows"
+        else:
+            for first, nbytes in arena.extents:
+                pages_shown = range(first, first + nbytes, page)
+                if first % page or nbytes % page or nbytes <= 0 or any(
+                        not 0 <= at <= transient.bytes - page for at in pages_shown):
+                    yield f"{arena.name} shows no pages at {first}"
 
 
 def place_faults(plan: Plan) -> Iterator[str]:
@@ -73,11 +115,22 @@ def place_faults(plan: Plan) -> Iterator[str]:
             inside = of.offset <= buffer.offset and buffer.offset + buffer.bytes <= of.offset + of.bytes
             if buffer.arena != of.arena or not inside:
                 yield f"{b} not inside {of.id}"
+    where = Bytes(plan)
+    for b in range(len(plan.buffers)):
+        if len(set(where.of(b))) < len(where.of(b)):
+            yield f"{b} overlaps itself"
+    for tensor in plan.persistent:
+        if any(plan.arenas[plan.buffers.arena[b]].space == "mapped" for b in (tensor.first, tensor.last)):
+            yield f"{tensor.name} is mapped"
 
 
 def operand_faults(plan: Plan) -> Iterator[str]:
     where, columns = Bytes(plan), plan.instructions
+    away = [plan.arenas[arena].space in ("host", "file") for arena in plan.buffers.arena]
     for i in range(len(plan)):
+        if any(away[b] != (columns.kind[i] == Kind.COPY_IN) for b in used(plan, i)) or any(
+                away[b] != (columns.kind[i] == Kind.COPY_OUT) for b in written(plan, i)):
+            yield f"{i} uses what lies on the other side"
         op = get_op(columns.op[i]) if columns.kind[i] == Kind.COMPUTE else None
         mutates = op.mutates(columns.params[i]) if op else ()
         pairs = {*(op.inplace(columns.params[i]) if op else ()), *mutates}
@@ -109,7 +162,7 @@ def value_faults(plan: Plan) -> Iterator[str]:
         if columns.born[b] != -1:
             yield f"{b} is given, but not born before the start"
     for b in {value_of(plan, b) for b in (*plan.inputs.values(), *(t.first for t in plan.persistent))}:
-        for byte in range(*where.span(b)):
+        for byte in where.of(b):
             if byte in memory:
                 yield f"{b} and {memory[byte]} at the start"
             memory[byte] = b
@@ -118,12 +171,12 @@ def value_faults(plan: Plan) -> Iterator[str]:
         for b in reads:
             if not columns.born[b] <= i < columns.dies[b]:
                 yield f"{i} reads {b} outside its life"
-            if any(memory.get(byte) != value_of(plan, b) for byte in range(*where.span(b))):
+            if any(memory.get(byte) != value_of(plan, b) for byte in where.of(b)):
                 yield f"{i} reads {b} which is not there"
         for b in written(plan, i):
             if columns.born[b] != i:
                 yield f"{b} not born at {i}"
-            for byte in range(*where.span(b)):
+            for byte in where.of(b):
                 old = memory.get(byte, b)
                 ends = old in [value_of(plan, r) for r in reads] and until[old] == i + 1
                 if old != b and until[old] > i and not ends:
@@ -132,7 +185,7 @@ def value_faults(plan: Plan) -> Iterator[str]:
     for b in (*plan.outputs.values(), *(t.last for t in plan.persistent)):
         if columns.dies[b] < n:
             yield f"{b} dies before the end"
-        if any(memory.get(byte) != value_of(plan, b) for byte in range(*where.span(b))):
+        if any(memory.get(byte) != value_of(plan, b) for byte in where.of(b)):
             yield f"{b} is not there at the end"
     for tensor in plan.persistent:
         if where.span(tensor.first) != where.span(tensor.last):
@@ -181,8 +234,8 @@ def play(plan: Plan, seed: int) -> int:
     where, columns = Bytes(plan), plan.instructions
     memory = [-1] * where.base[-1]
     for b in (*plan.inputs.values(), *(t.first for t in plan.persistent)):
-        start, end = where.span(b)
-        memory[start:end] = [value_of(plan, b)] * (end - start)
+        for byte in where.of(b):
+            memory[byte] = value_of(plan, b)
     queues: dict[int, list[tuple[int, str]]] = {}
     for i in range(len(plan)):
         queues.setdefault(columns.stream[i], []).extend([(i, "begin"), (i, "end")])
@@ -196,12 +249,12 @@ def play(plan: Plan, seed: int) -> int:
         if columns.kind[i] == Kind.RECORD:
             recorded.add(columns.event[i])
         wrong += sum(memory[byte] != value_of(plan, b) for b in used(plan, i)
-                     for byte in range(*where.span(b))
+                     for byte in where.of(b)
                      if phase == "begin" or not sum_masks(where, written(plan, i)) >> byte & 1)
+        held = [value_of(plan, r) for r in used(plan, i)]
         for b in written(plan, i):
-            start, end = where.span(b)
-            held = [value_of(plan, r) for r in used(plan, i)]
-            memory[start:end] = [b if phase == "end" else byte if byte in held else -2 for byte in memory[start:end]]
+            for byte in where.of(b):
+                memory[byte] = b if phase == "end" else memory[byte] if memory[byte] in held else -2
     for b in (*plan.outputs.values(), *(t.last for t in plan.persistent)):
-        wrong += sum(memory[byte] != value_of(plan, b) for byte in range(*where.span(b)))
+        wrong += sum(memory[byte] != value_of(plan, b) for byte in where.of(b))
     return wrong
