@@ -27,7 +27,7 @@ from .ops.op import format_shape, is_complete
 from .symbol.to_graph import symbol_graph
 
 if TYPE_CHECKING:
-    from .plan.plan import Plan
+    from .plan.plan import Arena, Plan
 
 REQUESTS = ("write", "add", "null")
 _MOST_BYTES = 2**56
@@ -191,7 +191,7 @@ class PersistentStorage:
 
 
 class OutputStorage:
-    """An output in the transient arena, readable until another program runs."""
+    """An output in the transient arena or a mapped one, readable until another program runs."""
 
     def __init__(self, group: Group, owner: object, plan: Plan, name: str) -> None:
         self.group, self.owner, self.plan, self.name = group, owner, plan, name
@@ -199,7 +199,7 @@ class OutputStorage:
         self.shape: Shape = columns.shape[buffer]
         self.dtype = columns.dtype[buffer]
         self.context = group.context
-        self._offset = columns.offset[buffer]
+        self._arena, self._offset = plan.arenas[columns.arena[buffer]].name, columns.offset[buffer]
 
     def read(self) -> np.ndarray:
         """The value; MXNetError when another program has run since."""
@@ -207,12 +207,12 @@ class OutputStorage:
         if turn is None or turn[0] is not self.owner:
             raise MXNetError(f"output {self.name} of the program `{self.plan.program}` is gone: another program has "
                              f"run or was prepared since; take asnumpy() or copy() of an output before that")
-        return self.group.memory.read("transient", self._offset, self.shape, self.dtype)
+        return self.group.memory.read(self._arena, self._offset, self.shape, self.dtype)
 
     def write(self, value: np.ndarray) -> None:
         """Replace the value that the outside sees; the program does not look at it again."""
         self.read()
-        self.group.memory.write("transient", self._offset, np.ascontiguousarray(value, self.dtype))
+        self.group.memory.write(self._arena, self._offset, np.ascontiguousarray(value, self.dtype))
 
 
 def bind_graph(symbol: Any, shapes: Mapping[str, Shape], dtypes: Mapping[str, Any]) -> Graph:
@@ -275,13 +275,24 @@ def unread_inputs(plan: Plan) -> frozenset[str]:
 
 
 def moved_up(plan: Plan, nbytes: int) -> Plan:
-    """The plan with its transient buffers `nbytes` (a multiple of the alignment) higher in the arena."""
+    """The plan with its transient buffers `nbytes` (a multiple of the alignment) higher in the arena.
+
+    Where it maps pages, all moves up by whole pages: `nbytes` or the next multiple of theirs.
+    """
+    nbytes = -(-nbytes // max(plan.page_bytes, 1)) * max(plan.page_bytes, 1)
     transient = next(k for k, arena in enumerate(plan.arenas) if arena.name == "transient")
     columns = plan.buffers
     offsets = [offset + nbytes * (arena == transient)
                for offset, arena in zip(columns.offset, columns.arena, strict=True)]
-    arenas = tuple(replace(arena, bytes=arena.bytes + nbytes * (k == transient)) for k, arena in enumerate(plan.arenas))
-    return replace(plan, arenas=arenas, buffers=replace(columns, offset=offsets))
+    arenas = [replace(arena, bytes=arena.bytes + nbytes * (k == transient)) for k, arena in enumerate(plan.arenas)]
+    return replace(plan, arenas=tuple(_shown_higher(arena, nbytes) if arena.space == "mapped" else arena
+                                      for arena in arenas), buffers=replace(columns, offset=offsets))
+
+
+def _shown_higher(arena: Arena, nbytes: int) -> Arena:
+    """A mapped arena that shows pages `nbytes` higher in the transient one, by the name that belongs to those."""
+    return replace(arena, name=f"{arena.name}+{nbytes}",
+                   extents=tuple(extent._replace(offset=extent.offset + nbytes) for extent in arena.extents))
 
 
 def persistent_places(plan: Plan) -> dict[str, Place]:

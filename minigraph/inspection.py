@@ -38,7 +38,7 @@ class Rehearsal:
         for arena in plan.arenas:
             if arena.name == HOME:
                 self._memory.reserve_space(HOME, arena.space, arena.bytes)
-        self._memory.reserve(size["persistent"], size["transient"])
+        self._memory.reserve(size["persistent"], size["transient"], plan.page_bytes)
         for name, place in persistent_places(plan).items():
             value = group.read(name) if name in group.layout.places else np.zeros(place.shape, place.dtype)
             self._memory.write(place.arena, place.offset, value)
@@ -98,7 +98,8 @@ def find_nonfinite(group: Group, plan: Plan, given: Mapping[str, np.ndarray], co
     rehearsal = Rehearsal(group, plan)
     try:
         rehearsal.feed(given)
-        on_device = {b for b, arena in enumerate(plan.buffers.arena) if plan.arenas[arena].space == "device"}
+        on_device = {b for b, arena in enumerate(plan.buffers.arena)
+                     if plan.arenas[arena].space in ("device", "mapped")}
         at_start = on_device.intersection(_at_start(plan))
         before = {b: plan.buffers.name[b] for b in at_start if _first_nonfinite(rehearsal.value(b)) is not None}
         for i in range(count):

@@ -243,7 +243,7 @@ class Profiler:
         self._taken: dict[int, list[float]] = {i: [] for i in computing}
         self._caches = CacheTimes(plan, self.memory, self._keys, clock) if self.device.host_caches else None
         try:
-            self.memory.reserve(plan.arenas[0].bytes, plan.arenas[1].bytes)
+            self.memory.reserve(plan.arenas[0].bytes, plan.arenas[1].bytes, plan.page_bytes)
             self._program = self.device.load(plan, self.memory)
             self._values = _values(plan)
             for tensor in plan.persistent:

@@ -25,6 +25,7 @@ def storages_by_death(plan: Plan) -> dict[int, list[int]]:
     outputs = {roots[b] for b in plan.outputs.values()}
     result: dict[int, list[int]] = {}
     for b, death in dies.items():
-        if plan.arenas[columns.arena[b]].name == "transient" and b not in outputs:
+        arena = plan.arenas[columns.arena[b]]
+        if (arena.name == "transient" or arena.space == "mapped") and b not in outputs:
             result.setdefault(death, []).append(b)
     return result
