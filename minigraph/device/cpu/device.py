@@ -12,6 +12,7 @@ from .native import call
 from .native.bind import is_native
 from .native.families import import_families
 from .native.library import Library, find_library
+from .pages import least_page_bytes
 from .program import CpuProgram, PoisonedCpuProgram
 from .streamed import StreamedCpuProgram
 from .streams import Delay
@@ -60,8 +61,8 @@ class CpuDevice:
 
     @property
     def page_bytes(self) -> int:
-        """None can be mapped."""
-        return 0
+        """Those of the system, which maps them at further addresses on Linux alone."""
+        return least_page_bytes()
 
     def memory(self) -> CpuMemory:
         """Empty arenas for a new group of programs."""
@@ -80,7 +81,8 @@ class CpuDevice:
     def load(self, plan: Plan, memory: Memory, poison: bool = False, graph: bool = False) -> CpuProgram:
         """Prepare a plan over arenas that are large enough for it.
 
-        OutOfMemoryError when there is no room for what it swaps out.
+        OutOfMemoryError when there is no room for what it swaps out; MXNetError when its mapped arenas show pages that
+        the transient one does not have.
         """
         if graph:
             raise MXNetError("the CPU has no graphs to replay; use graph=True on a GPU")

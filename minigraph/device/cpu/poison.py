@@ -8,7 +8,7 @@ import numpy as np
 from ...plan.plan import Kind, Plan
 from ..storages import storage_roots
 from .memory import CpuMemory
-from .spaces import fill_place
+from .spaces import OUTSIDE, fill_place
 
 BYTE = 0xFF
 
@@ -34,16 +34,16 @@ def poison_unwritten(plan: Plan, memory: CpuMemory) -> None:
     where the plan has none.
     """
     columns = plan.buffers
-    inputs = {b: memory.view("transient", columns.offset[b], columns.shape[b], columns.dtype[b]).copy()
-              for b in plan.inputs.values()}
-    spaces = [plan.arenas[arena] for arena in columns.arena]
-    own = min((offset for offset, arena in zip(columns.offset, spaces, strict=True) if arena.name == "transient"),
-              default=len(memory.arenas["transient"]))
+    arenas = [plan.arenas[arena] for arena in columns.arena]
+    places = [(arenas[b].name, columns.offset[b], columns.shape[b], columns.dtype[b]) for b in plan.inputs.values()]
+    inputs = [memory.view(*place).copy() for place in places]
+    own = min((offset for b in range(len(columns)) for arena, offset, _ in plan.pieces(b)
+               if plan.arenas[arena].name == "transient"), default=len(memory.arenas["transient"]))
     poison(memory.arenas["transient"][own:])
-    for b, value in inputs.items():
-        memory.write("transient", columns.offset[b], value)
-    for b, arena in enumerate(spaces):
-        if arena.space != "device" and columns.born[b] >= 0 and columns.shares[b] < 0:
+    for (name, offset, *_), value in zip(places, inputs, strict=True):
+        memory.write(name, offset, value)
+    for b, arena in enumerate(arenas):
+        if arena.space in OUTSIDE and columns.born[b] >= 0 and columns.shares[b] < 0:
             poison_buffer(plan, memory, b)
 
 
@@ -87,8 +87,10 @@ class _Finder:
         self.known = np.zeros((len(plan), len(plan.streams)), np.int64)
         self.position = [0] * len(plan)
         self.uses: list[list[int]] = [[] for _ in range(len(columns))]
-        self.arena, self.start, self.bytes = (np.array(column, np.int64)
-                                              for column in (columns.arena, columns.offset, columns.bytes))
+        self.pieces = [plan.pieces(b) for b in range(len(columns))]
+        self.owner = np.repeat(np.arange(len(columns)), [len(pieces) for pieces in self.pieces])
+        self.arena, self.start, self.bytes = np.array([piece for pieces in self.pieces for piece in pieces],
+                                                      np.int64).reshape(-1, 3).T
         self._play(plan)
 
     def _play(self, plan: Plan) -> None:
@@ -123,11 +125,18 @@ class _Finder:
 
     def _all_wait(self, root: int, names: Iterable[int], last: int, at: int) -> bool:
         """Whether all uses of a storage's bytes after `last` wait for instruction `at`."""
-        begin, end = self.start[root], self.start[root] + self.bytes[root]
-        overlapping = (self.arena == self.arena[root]) & (self.start < end) & (self.start + self.bytes > begin)
-        others = set(np.flatnonzero(overlapping).tolist()).difference(names)
+        others = self._overlapping(root).difference(names)
         return all(self.known[i, self.stream[at]] >= self.position[at]
                    for b in others for i in self.uses[b] if i > last)
+
+
+    def _overlapping(self, b: int) -> set[int]:
+        """The buffers that lie in bytes of memory in which `b` lies."""
+        found: set[int] = set()
+        for arena, first, nbytes in self.pieces[b]:
+            shared = (self.arena == arena) & (self.start < first + nbytes) & (self.start + self.bytes > first)
+            found.update(self.owner[shared].tolist())
+        return found
 
 
 def _touched(plan: Plan, i: int) -> list[int]:

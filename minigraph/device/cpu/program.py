@@ -38,6 +38,7 @@ class CpuProgram:
         self.plan = plan
         self.memory = memory
         self.library = library
+        self._mapped = [memory.map(arena) for arena in plan.arenas if arena.space == "mapped"]
         self._generation = -1
         self._calls: list[Call] = []
         self._merged: dict[tuple[int, int], list[Call]] = {}
@@ -51,8 +52,7 @@ class CpuProgram:
         if name not in self.plan.ranges:
             raise MXNetError(f"the plan of `{self.plan.program}` has no range {name!r}; it has "
                              f"{', '.join(self.plan.ranges)}")
-        if self._generation != self.memory.generation:
-            self._bind()
+        self._ready()
         with _numpy_settings():
             self._run(*self.plan.ranges[name])
 
@@ -62,8 +62,7 @@ class CpuProgram:
         Little happens between two instructions, so that each finds caches as in a run or as `before` leaves them; what
         is timed of that is taken off.
         """
-        if self._generation != self.memory.generation:
-            self._bind()
+        self._ready()
         with _numpy_settings():
             empty = statistics.median(_seconds_of_each([_nothing] * _EMPTY_CALLS, clock, nothing))
             return [max(seconds - empty, SHORTEST) for seconds in _seconds_of_each(self._alone(), clock, before)]
@@ -73,6 +72,12 @@ class CpuProgram:
         columns = self.plan.buffers
         return self.memory.view(self.plan.arenas[columns.arena[buffer]].name, columns.offset[buffer],
                                 stored_shape(columns.shape[buffer], columns.layout[buffer]), columns.dtype[buffer])
+
+    def _ready(self) -> None:
+        """Bind again where arenas have moved; MXNetError in a child that was forked without them."""
+        self.memory.check_owner()
+        if self._generation != self.memory.generation:
+            self._bind()
 
     def _run(self, first: int, last: int) -> None:
         calls = self._merged.get((first, last))
@@ -93,7 +98,7 @@ class CpuProgram:
 
     def _arrays(self) -> list[np.ndarray]:
         """Live arrays over all buffers on the device; empty ones for those that no computation can use."""
-        on_device = [arena.space == "device" for arena in self.plan.arenas]
+        on_device = [arena.space in ("device", "mapped") for arena in self.plan.arenas]
         return [self.array(b) if on_device[arena] else _NOTHING for b, arena in enumerate(self.plan.buffers.arena)]
 
 

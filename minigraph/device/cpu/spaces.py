@@ -16,6 +16,8 @@ import numpy as np
 
 from ...base import MXNetError, OutOfMemoryError, format_bytes
 
+OUTSIDE = ("host", "file")
+"""The spaces to which plans swap."""
 CHUNK_BYTES = 1 << 20
 """Bytes that a copy moves at a time."""
 _FULL = frozenset((errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)))

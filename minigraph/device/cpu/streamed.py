@@ -14,7 +14,7 @@ from .native.library import Library
 from .native.run import NativeRun
 from .poison import deaths, poison_buffer, poison_unwritten, written_anew
 from .program import Call, CpuProgram, call_of, merged
-from .spaces import Place, mover
+from .spaces import OUTSIDE, Place, mover
 from .streams import Delay, Progress, Step, Timeline, copy, walk
 
 
@@ -37,7 +37,7 @@ class StreamedCpuProgram(CpuProgram):
     def _reserve_spaces(self) -> None:
         used = set(self.plan.buffers.arena)
         for number, arena in enumerate(self.plan.arenas):
-            if arena.space != "device" and number in used:
+            if arena.space in OUTSIDE and number in used:
                 self.memory.reserve_space(arena.name, arena.space, arena.bytes)
 
     def _run(self, first: int, last: int) -> None:

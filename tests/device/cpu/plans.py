@@ -76,7 +76,7 @@ def load(plan: Plan, device: CpuDevice | None = None, memory: CpuMemory | None =
     """The plan over arenas just large enough."""
     device = device or CpuDevice()
     memory = memory or device.memory()
-    memory.reserve(plan.arenas[0].bytes, plan.arenas[1].bytes)
+    memory.reserve(plan.arenas[0].bytes, plan.arenas[1].bytes, plan.page_bytes)
     return device.load(plan, memory, **options)
 
 
