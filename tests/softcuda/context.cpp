@@ -60,6 +60,7 @@ void end_context(Lock &lock, CUcontext context) {
   if (!context_stack.empty() && context_stack.back() == context) context_stack.pop_back();
   if (driver.primary == context) driver.primary = nullptr;
   free_all(context);
+  report_mapping_leaks(context);
   delete context;
 }
 
@@ -199,7 +200,8 @@ SOFTCUDA_API cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUde
     case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: *value = 2; break;
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: *value = 1; break;
     default: *value = 0;
   }
   return CUDA_SUCCESS;

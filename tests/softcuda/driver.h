@@ -69,7 +69,7 @@ void merge(VectorClock &into, const VectorClock &from);
 void check_uses(const std::vector<Use> &uses, int lane, const VectorClock &clock, const char *name);
 void check_graph(ExecutableGraph &graph, VectorClock &clock);  // extends clock by the graph's operations
 void forget_history(uintptr_t begin, size_t bytes);
-Use used_range(uintptr_t live, bool write);  // the region, or else the allocation, that holds the address
+Use used_range(uintptr_t live, bool write);  // the region, or else the allocation or run of mappings, around it
 
 // ---- stream.cpp: operations, their order, and who runs them -------------------------------------
 
@@ -140,6 +140,9 @@ bool blocking_stream_captures();
 
 // ---- memory.cpp ---------------------------------------------------------------------------------
 
+constexpr size_t kPage = 4096;
+constexpr int kPoison = 0xFF;  // NaN in float32, float16 and bfloat16
+
 struct Block {  // of mapped pages, with the bytes that were asked for at their end
   char *pages = nullptr;
   size_t page_bytes = 0, guard_bytes = 0;
@@ -158,6 +161,38 @@ typename Map::iterator find_range(Map &ranges, uintptr_t address);  // ranges: b
 std::string describe_address(uintptr_t address);                    // relative to the nearest allocation
 void free_all(CUcontext owner);                                     // at the end of a context
 
+// ---- mapping.cpp: virtual memory management -----------------------------------------------------
+
+struct Range {
+  size_t bytes;
+};
+
+struct Physical {  // the memory of one handle: a part of the file that holds all of it
+  uint64_t offset;
+  size_t bytes;
+  CUcontext owner;
+  size_t mappings = 0;    // that show it
+  bool released = false;  // its handle: the memory stays while it is mapped
+};
+
+struct Mapping {
+  size_t bytes;
+  std::map<CUmemGenericAllocationHandle, Physical>::iterator memory;
+  CUmemAccess_flags access;
+};
+
+struct Reservation {
+  size_t bytes;
+  void *pages;  // with what alignment and guards need around it
+  size_t page_bytes;
+  CUcontext owner;
+};
+
+bool is_mapped(uintptr_t address, size_t bytes, bool write);  // wholly, and open to reads or writes
+Use mapped_run(uintptr_t mapped, bool write);                 // the open mappings side by side around it
+std::string describe_mapping(uintptr_t address);              // empty outside reservations
+void report_mapping_leaks(CUcontext owner);                   // at the end of a context, if asked for
+
 // ---- the rest -----------------------------------------------------------------------------------
 
 // Counts since cuInit; softcuda_counter(name) reads them by these names.
@@ -167,10 +202,6 @@ struct Counters {
   uint64_t launches = 0, dropped_launches = 0, copies = 0, memsets = 0, graph_launches = 0;
   uint64_t bytes_to_device = 0, bytes_to_host = 0;
   uint64_t races = 0, overruns = 0;
-};
-
-struct Range {
-  size_t bytes;
 };
 
 struct AccessRecord {
@@ -205,6 +236,10 @@ struct Driver {
   std::map<uintptr_t, Allocation> pinned;
   std::map<uintptr_t, Range> freed;       // quarantined: a fault there is a use after free
   std::multimap<size_t, Block> reusable;  // without guard pages only, by size
+
+  std::map<CUmemGenericAllocationHandle, Physical> physical;
+  std::map<uintptr_t, Reservation> reservations;
+  std::map<uintptr_t, Mapping> mappings;
 
   VectorClock host_clock{0};
   std::vector<std::string> lanes{"the host"};

@@ -15,9 +15,6 @@
 namespace softcuda {
 namespace {
 
-constexpr size_t kPage = 4096;
-constexpr int kPoison = 0xFF;  // NaN in float32, float16 and bfloat16
-
 size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 char *map_pages(void *where, size_t bytes, int protection, int flags) {
@@ -91,6 +88,11 @@ bool is_within(std::map<uintptr_t, Allocation> &ranges, const void *pointer, siz
   return range != ranges.end() && bytes <= range->first + range->second.bytes - address;
 }
 
+bool is_device_memory(const void *pointer, size_t bytes, bool write) {
+  return is_within(driver.allocations, pointer, bytes) ||
+         is_mapped(reinterpret_cast<uintptr_t>(pointer), bytes, write);
+}
+
 // ---- copies -------------------------------------------------------------------------------------
 
 enum class Copy { host_to_device, device_to_host, device_to_device };
@@ -103,7 +105,8 @@ struct CopySide {
 // Notes the side's bytes for the race detector; refuses device bytes that are not allocated.
 CUresult use_side(const CopySide &side, size_t bytes, std::vector<Use> &uses) {
   auto begin = reinterpret_cast<uintptr_t>(side.pointer);
-  bool known = is_within(side.device ? driver.allocations : driver.pinned, side.pointer, bytes);
+  bool known = side.device ? is_device_memory(side.pointer, bytes, side.write)
+                           : is_within(driver.pinned, side.pointer, bytes);
   if (known) uses.push_back({begin, begin + bytes, side.write});
   if (known || !side.device) return CUDA_SUCCESS;
   message("a copy %s %zu bytes outside any live device allocation: %s", side.write ? "writes" : "reads",
@@ -179,27 +182,38 @@ CUresult asynchronous_copy(void *to, const void *from, size_t bytes, Copy kind, 
   return copy(lock, stream, to, from, bytes, kind, false);
 }
 
+// ---- what an address is -------------------------------------------------------------------------
+
+constexpr size_t kNear = 16 * kPage;
+
+// Relative to the range before the address, or else to the one behind it, if they are near.
+template <class Map>
+std::string describe_nearby(const Map &ranges, uintptr_t address, const char *what) {
+  auto text = [=](size_t distance, const char *where, size_t bytes) {
+    return std::to_string(distance) + " bytes " + where + " a " + std::to_string(bytes) + "-byte " + what;
+  };
+  auto next = ranges.upper_bound(address);
+  if (next != ranges.begin()) {
+    auto [begin, before] = *std::prev(next);
+    if (address - begin < before.bytes) return text(address - begin, "into", before.bytes);
+    size_t distance = address - (begin + before.bytes);
+    if (distance < kNear) return text(distance, "behind the end of", before.bytes);
+  }
+  if (next != ranges.end() && next->first - address < kNear)
+    return text(next->first - address, "before", next->second.bytes);
+  return "";
+}
+
 }  // namespace
 
 std::string describe_address(uintptr_t address) {
-  auto text = [=](size_t distance, const char *where, size_t bytes) {
-    return std::to_string(distance) + " bytes " + where + " a " + std::to_string(bytes) + "-byte allocation";
-  };
-  auto inside = find_range(driver.allocations, address);
-  if (inside != driver.allocations.end()) return text(address - inside->first, "into", inside->second.bytes);
-  auto host = find_range(driver.pinned, address);
-  if (host != driver.pinned.end())
-    return text(address - host->first, "into", host->second.bytes) + " of pinned memory";
+  if (std::string mapped = describe_mapping(address); !mapped.empty()) return mapped;
+  if (find_range(driver.pinned, address) != driver.pinned.end())
+    return describe_nearby(driver.pinned, address, "allocation of pinned memory");
   if (find_range(driver.freed, address) != driver.freed.end()) return "within freed memory";
-  auto next = driver.allocations.upper_bound(address);
-  if (next != driver.allocations.begin()) {
-    auto before = std::prev(next);
-    size_t distance = address - (before->first + before->second.bytes);
-    if (distance < kPage * 16) return text(distance, "behind the end of", before->second.bytes);
-  }
-  if (next != driver.allocations.end() && next->first - address < kPage * 16)
-    return text(next->first - address, "before", next->second.bytes);
-  return "near no device allocation";
+  std::string text = describe_nearby(driver.allocations, address, "allocation");
+  if (text.empty()) text = describe_nearby(driver.reservations, address, "reservation");
+  return text.empty() ? "near no device allocation" : text;
 }
 
 void free_all(CUcontext owner) {
@@ -381,5 +395,5 @@ SOFTCUDA_API cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUst
 SOFTCUDA_EXTRA(void) softcuda_poison(CUdeviceptr address, size_t bytes) {
   Lock lock(driver.mutex);
   drain_all(lock);
-  if (is_within(driver.allocations, pointer(address), bytes)) memset(pointer(address), kPoison, bytes);
+  if (is_device_memory(pointer(address), bytes, true)) memset(pointer(address), kPoison, bytes);
 }

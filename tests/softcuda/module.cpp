@@ -122,7 +122,7 @@ CUresult find_uses(const CUfunc_st &function, const std::string &buffer, std::ve
     memcpy(&address, &buffer[info.params[i].offset], sizeof address);
     if (!address) continue;
     bool live = find_range(driver.allocations, address) != driver.allocations.end() ||
-                find_range(driver.pinned, address) != driver.pinned.end();
+                find_range(driver.pinned, address) != driver.pinned.end() || is_mapped(address, 1, false);
     if (!live) {
       message("%s: argument %u (%p) points to no live device allocation (%s)", function.name, i,
               reinterpret_cast<void *>(address), describe_address(address).c_str());

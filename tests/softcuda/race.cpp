@@ -129,6 +129,7 @@ Use used_range(uintptr_t address, bool write) {
   if (region != driver.regions.end()) return whole(region);
   auto allocation = find_range(driver.allocations, address);
   if (allocation != driver.allocations.end()) return whole(allocation);
+  if (is_mapped(address, 1, false)) return mapped_run(address, write);
   return whole(find_range(driver.pinned, address));
 }
 
