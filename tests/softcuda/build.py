@@ -26,7 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-DRIVER_SOURCES = ("context", "engine", "fault", "graph", "mapping", "memory", "module", "race", "settings", "stream")
+DRIVER_SOURCES = ("context", "describe", "engine", "fault", "graph", "mapping", "memory", "module", "race", "settings",
+                  "stream")
 DRIVER_FLAGS = ("-std=c++17", "-O2", "-g1", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden",
                 "-ftls-model=initial-exec")
 # -w: nvcc judges the kernels' warnings. No exceptions: a fault leaves a kernel's frames without unwinding.

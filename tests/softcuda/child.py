@@ -1,13 +1,13 @@
 """One program of the tests in a process of its own, on the real PyCUDA and the software driver.
 
 ``python child.py DRIVER MODULE PROGRAMS FUNCTION JSON_ARGUMENTS`` loads the driver, then PyCUDA, makes a
-context, loads the kernel module, calls ``FUNCTION(gpu, *arguments)`` of the file PROGRAMS, and prints one
+context, loads the kernel module, calls ``FUNCTION(gpu, *arguments)`` of programs/PROGRAMS.py, and prints one
 line of JSON: ``result``, or ``error`` as [type, text]; and the driver's ``counters``.
 """
 from __future__ import annotations
 
 import ctypes
-import importlib.util
+import importlib
 import json
 import os
 import sys
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 COUNTERS = (
-    "allocations", "frees", "bytes_live", "bytes_peak", "pinned_allocations", "pinned_bytes_live", "launches",
-    "dropped_launches", "copies", "memsets", "graph_launches", "bytes_to_device", "bytes_to_host", "races",
-    "overruns",
+    "allocations", "frees", "bytes_live", "bytes_peak", "reservations_live", "mappings_live", "pinned_allocations",
+    "pinned_bytes_live", "launches", "dropped_launches", "copies", "memsets", "graph_launches", "bytes_to_device",
+    "bytes_to_host", "races", "overruns",
 )
 
 
@@ -84,12 +84,9 @@ class Gpu:
 
 def main() -> None:
     """Run the program that the command line names."""
-    driver_path, module_path, programs_path, function, arguments = sys.argv[1:]
+    driver_path, module_path, programs_name, function, arguments = sys.argv[1:]
     gpu = Gpu(driver_path, module_path)
-    spec = importlib.util.spec_from_file_location("programs", programs_path)
-    assert spec and spec.loader
-    programs = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(programs)
+    programs = importlib.import_module(f"programs.{programs_name}")
     outcome: dict[str, Any] = {"result": None, "error": None}
     try:
         outcome["result"] = getattr(programs, function)(gpu, *json.loads(arguments))

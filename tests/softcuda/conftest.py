@@ -102,8 +102,8 @@ def run(driver: Path, kernels: Path, pycuda: None) -> Callable[..., Outcome]:
     def run_program(
         program: Callable[..., Any], *arguments: Any, module: Path | None = None, **settings: object
     ) -> Outcome:
-        source = sys.modules[program.__module__].__file__
-        child = [sys.executable, HERE / "child.py", driver, module or kernels, source, program.__name__]
+        programs = program.__module__.rpartition(".")[2]
+        child = [sys.executable, HERE / "child.py", driver, module or kernels, programs, program.__name__]
         done = run_child([*map(str, child), json.dumps(arguments)], settings)
         assert done.returncode == 0 and done.stdout, f"exit status {done.returncode}:\n{done.stderr}"
         return Outcome(messages=done.stderr, **json.loads(done.stdout.splitlines()[-1]))

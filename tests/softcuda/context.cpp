@@ -351,6 +351,8 @@ SOFTCUDA_EXTRA(uint64_t) softcuda_counter(const char *name) {
       {"frees", c.frees},
       {"bytes_live", c.bytes_live},
       {"bytes_peak", c.bytes_peak},
+      {"reservations_live", driver.reservations.size()},
+      {"mappings_live", driver.mappings.size()},
       {"pinned_allocations", c.pinned_allocations},
       {"pinned_bytes_live", c.pinned_bytes_live},
       {"launches", c.launches},

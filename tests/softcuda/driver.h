@@ -60,6 +60,7 @@ constexpr int kHostLane = 0;
 struct Use {
   uintptr_t begin, end;
   bool write;
+  uintptr_t shift = 0;  // what its addresses are more than begin and end, if these name memory
 };
 
 struct Graph;
@@ -68,8 +69,9 @@ struct ExecutableGraph;
 void merge(VectorClock &into, const VectorClock &from);
 void check_uses(const std::vector<Use> &uses, int lane, const VectorClock &clock, const char *name);
 void check_graph(ExecutableGraph &graph, VectorClock &clock);  // extends clock by the graph's operations
+void check_change(uintptr_t begin, size_t bytes, const char *name);  // of mappings, by the host
 void forget_history(uintptr_t begin, size_t bytes);
-Use used_range(uintptr_t live, bool write);  // the region, or else the allocation or run of mappings, around it
+Use used_range(uintptr_t live, bool write);  // the region, or else the allocation or mappings, around it
 
 // ---- stream.cpp: operations, their order, and who runs them -------------------------------------
 
@@ -158,7 +160,6 @@ struct Allocation {
 
 template <class Map>
 typename Map::iterator find_range(Map &ranges, uintptr_t address);  // ranges: begin -> something with .bytes
-std::string describe_address(uintptr_t address);                    // relative to the nearest allocation
 void free_all(CUcontext owner);                                     // at the end of a context
 
 // ---- mapping.cpp: virtual memory management -----------------------------------------------------
@@ -188,10 +189,15 @@ struct Reservation {
   CUcontext owner;
 };
 
+bool allows(const Mapping &mapping, bool write);  // reads or writes
 bool is_mapped(uintptr_t address, size_t bytes, bool write);  // wholly, and open to reads or writes
 Use mapped_run(uintptr_t mapped, bool write);                 // the open mappings side by side around it
-std::string describe_mapping(uintptr_t address);              // empty outside reservations
+std::vector<Use> memory_uses(const std::vector<Use> &uses);   // of memory, by uses of addresses
 void report_mapping_leaks(CUcontext owner);                   // at the end of a context, if asked for
+
+// ---- describe.cpp -------------------------------------------------------------------------------
+
+std::string describe_address(uintptr_t address);  // relative to what is near it
 
 // ---- the rest -----------------------------------------------------------------------------------
 
@@ -208,6 +214,7 @@ struct AccessRecord {
   int lane;
   uint64_t sequence;
   const char *name;
+  uintptr_t shift;  // see Use
 };
 
 struct RangeHistory {  // of the bytes up to `end`

@@ -1,11 +1,11 @@
 // mapping.cpp: virtual memory management: memory without addresses (cuMemCreate), addresses without memory
-// (cuMemAddressReserve), and mappings that put them together, the same memory at several addresses if asked.
+// (cuMemAddressReserve), and mappings that put them together, one memory at several addresses if asked.
 //
-// All memory of cuMemCreate is one anonymous file. Each handle is a part of it that no other handle has had or
-// will have, and a mapping shows the part, or its beginning, at reserved addresses; addresses that show nothing,
-// or that cuMemSetAccess has not opened, fault. Handles that were made one after another lie side by side in the
-// file, so mappings of them in that order are one mapping for the operating system, which allows 65,530. Around
-// each reservation lie guard pages, so no run of mappings reaches from one into another.
+// All memory of cuMemCreate is one anonymous file. Each handle is a part of it that no other handle has had
+// or will have, and a mapping shows the part, or its beginning, at reserved addresses. Addresses that show
+// nothing, or that cuMemSetAccess has not opened, fault. Handles that were made one after another lie side by
+// side in the file, so mappings of them in that order are one mapping for the operating system, which allows
+// 65,530. Around each reservation lie guard pages, so no run of mappings reaches from one into another.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,7 +17,8 @@
 namespace softcuda {
 namespace {
 
-constexpr size_t kGranularity = size_t(2) << 20;  // least and recommended, as on GPUs
+constexpr size_t kGranularity = size_t(2) << 20;   // least and recommended, as on GPUs
+constexpr uintptr_t kMemory = uintptr_t(1) << 63;  // plus a place in the file: above all addresses
 
 using Mappings = std::map<uintptr_t, Mapping>;
 
@@ -41,7 +42,8 @@ int memory_file() {
 bool poison_file(uint64_t offset, size_t bytes) {
   static const std::vector<char> &poison = *new std::vector<char>(kGranularity, char(kPoison));
   for (size_t at = 0; at < bytes; at += kGranularity)
-    if (pwrite(memory_file(), poison.data(), kGranularity, offset + at) != ssize_t(kGranularity)) return false;
+    if (pwrite(memory_file(), poison.data(), poison.size(), offset + at) != ssize_t(poison.size()))
+      return false;
   return true;
 }
 
@@ -66,6 +68,7 @@ void free_if_unused(std::map<CUmemGenericAllocationHandle, Physical>::iterator m
   const Physical &physical = memory->second;
   if (!physical.released || physical.mappings) return;
   give_back(physical);
+  forget_history(kMemory + physical.offset, physical.bytes);
   ++driver.counters.frees;
   driver.counters.bytes_live -= physical.bytes;
   driver.physical.erase(memory);
@@ -138,12 +141,29 @@ CUresult check_access(const CUmemAccessDesc *descriptions, size_t count) {
   return CUDA_SUCCESS;
 }
 
+// A use that touches mappings reads them, and uses the memory that they show.
+void add_memory(const Use &use, std::vector<Use> &used) {
+  auto at = find_range(driver.mappings, use.begin);
+  if (at == driver.mappings.end()) at = driver.mappings.lower_bound(use.begin);
+  bool mapped = at != driver.mappings.end() && at->first < use.end;
+  used.push_back({use.begin, use.end, use.write && !mapped});
+  for (; at != driver.mappings.end() && at->first < use.end; ++at) {
+    uintptr_t memory = kMemory + at->second.memory->second.offset, shift = at->first - memory;
+    uintptr_t begin = std::max(use.begin, at->first) - shift;
+    uintptr_t end = std::min(use.end, at->first + at->second.bytes) - shift;
+    if (used.back().end == begin && used.back().shift == shift)
+      used.back().end = end;  // the next page of memory, too
+    else
+      used.push_back({begin, end, use.write, shift});
+  }
+}
+
+}  // namespace
+
 bool allows(const Mapping &mapping, bool write) {
   return mapping.access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ||
          (!write && mapping.access == CU_MEM_ACCESS_FLAGS_PROT_READ);
 }
-
-}  // namespace
 
 bool is_mapped(uintptr_t address, size_t bytes, bool write) {
   auto at = find_range(driver.mappings, address);
@@ -167,20 +187,11 @@ Use mapped_run(uintptr_t address, bool write) {
   return {first->first, std::prev(last)->first + std::prev(last)->second.bytes, write};
 }
 
-std::string describe_mapping(uintptr_t address) {
-  auto text = [=](auto range, const char *what) {
-    return std::to_string(address - range->first) + " bytes into a " + std::to_string(range->second.bytes) +
-           "-byte " + what;
-  };
-  auto mapping = find_range(driver.mappings, address);
-  if (mapping != driver.mappings.end()) {
-    if (allows(mapping->second, true)) return text(mapping, "mapping");
-    if (allows(mapping->second, false)) return text(mapping, "mapping that may only be read");
-    return text(mapping, "mapping that cuMemSetAccess has not opened");
-  }
-  auto reservation = find_range(driver.reservations, address);
-  if (reservation == driver.reservations.end()) return "";
-  return text(reservation, "reservation, where nothing is mapped");
+std::vector<Use> memory_uses(const std::vector<Use> &uses) {
+  if (driver.mappings.empty()) return uses;
+  std::vector<Use> used;
+  for (const Use &use : uses) add_memory(use, used);
+  return used;
 }
 
 void report_mapping_leaks(CUcontext owner) {
@@ -254,8 +265,8 @@ SOFTCUDA_API cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alig
   SOFTCUDA_ENTER;
   if (!address || flags) return CUDA_ERROR_INVALID_VALUE;
   if (!bytes || !is_granular(bytes) || !is_granular(hint))
-    return refuse("cuMemAddressReserve: %zu bytes, or the hint %p, are no multiple of the granularity, %zu", bytes,
-                  pointer(hint), kGranularity);
+    return refuse("cuMemAddressReserve: %zu bytes, or the hint %p, are no multiple of the granularity, %zu",
+                  bytes, pointer(hint), kGranularity);
   if (alignment & (alignment - 1))
     return refuse("cuMemAddressReserve: the alignment %zu is no power of two", alignment);
   alignment = std::max(alignment, kGranularity);
@@ -314,31 +325,39 @@ SOFTCUDA_API cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGen
   return CUDA_SUCCESS;
 }
 
-// One mapping, or several side by side.
+// One mapping, or several side by side. CUDA does not promise to wait for what still uses them. This driver
+// waits, so that copies find their memory; that the caller should have waited is the race detector's to say.
 SOFTCUDA_API cuMemUnmap(CUdeviceptr address, size_t bytes) {
   SOFTCUDA_ENTER;
+  drain_all(lock);
   auto [first, last] = whole_mappings(address, bytes);
   if (first == driver.mappings.end())
     return refuse("cuMemUnmap: %zu bytes at %p are not whole mappings", bytes, pointer(address));
-  drain_all(lock);
-  for (auto at = first; at != last; ++at) {
-    if (CUresult error = change_access(at, CU_MEM_ACCESS_FLAGS_PROT_NONE)) return error;
-    --at->second.memory->second.mappings;
-    free_if_unused(at->second.memory);
+  check_change(address, bytes, "an unmapping");
+  while (first != last) {
+    if (CUresult error = change_access(first, CU_MEM_ACCESS_FLAGS_PROT_NONE)) return error;
+    auto memory = first->second.memory;
+    --memory->second.mappings;
+    first = driver.mappings.erase(first);
+    free_if_unused(memory);
   }
-  driver.mappings.erase(first, last);
   return CUDA_SUCCESS;
 }
 
+// Opens mappings at once; waits, as cuMemUnmap does, when it takes access away.
 SOFTCUDA_API cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *descriptions,
                             size_t count) {
   SOFTCUDA_ENTER;
   if (CUresult error = check_access(descriptions, count)) return error;
+  CUmemAccess_flags access = descriptions[count - 1].flags;
+  if (access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) drain_all(lock);
   auto [first, last] = whole_mappings(address, bytes);
   if (first == driver.mappings.end())
     return refuse("cuMemSetAccess: %zu bytes at %p are not whole mappings", bytes, pointer(address));
-  for (auto at = first; at != last; ++at)
-    if (CUresult error = change_access(at, descriptions[count - 1].flags)) return error;
+  for (auto at = first; at != last; ++at) {
+    if (at->second.access > access) check_change(at->first, at->second.bytes, "a change of access");
+    if (CUresult error = change_access(at, access)) return error;
+  }
   return CUDA_SUCCESS;
 }
 
@@ -347,7 +366,8 @@ SOFTCUDA_API cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loca
   if (!flags || !location) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult error = check_location(*location)) return error;
   auto mapping = find_range(driver.mappings, address);
-  if (mapping == driver.mappings.end()) return refuse("cuMemGetAccess: nothing is mapped at %p", pointer(address));
+  if (mapping == driver.mappings.end())
+    return refuse("cuMemGetAccess: nothing is mapped at %p", pointer(address));
   *flags = mapping->second.access;
   return CUDA_SUCCESS;
 }

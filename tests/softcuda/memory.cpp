@@ -114,6 +114,16 @@ CUresult use_side(const CopySide &side, size_t bytes, std::vector<Use> &uses) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
+// When a copy's turn comes its memory may have gone: a graph is launched long after its copies were captured.
+CUresult find_again(const CopySide &side, size_t bytes) {
+  Lock lock(driver.mutex);
+  if (!side.device || is_device_memory(side.pointer, bytes, side.write)) return CUDA_SUCCESS;
+  message("a copy %s %zu bytes of device memory that has gone since it was asked for: %s",
+          side.write ? "writes" : "reads", bytes,
+          describe_address(reinterpret_cast<uintptr_t>(side.pointer)).c_str());
+  return CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
 // Pageable sources are staged before the call returns; pageable destinations make it synchronous; with pinned
 // memory the copy reads and writes when its turn comes.
 CUresult copy(Lock &lock, CUstream handle, void *to, const void *from, size_t bytes, Copy kind,
@@ -123,8 +133,9 @@ CUresult copy(Lock &lock, CUstream handle, void *to, const void *from, size_t by
   if (!bytes) return CUDA_SUCCESS;
   bool to_device = kind != Copy::device_to_host, from_device = kind != Copy::host_to_device;
   std::vector<Use> uses;
-  if (CUresult error = use_side({to, to_device, true}, bytes, uses)) return error;
-  if (CUresult error = use_side({from, from_device, false}, bytes, uses)) return error;
+  CopySide target{to, to_device, true}, source{from, from_device, false};
+  if (CUresult error = use_side(target, bytes, uses)) return error;
+  if (CUresult error = use_side(source, bytes, uses)) return error;
   bool pageable_source = !from_device && !is_within(driver.pinned, from, bytes);
   bool pageable_target = !to_device && !is_within(driver.pinned, to, bytes);
   if (stream->capture && (pageable_source || pageable_target)) {
@@ -137,12 +148,14 @@ CUresult copy(Lock &lock, CUstream handle, void *to, const void *from, size_t by
   if (!to_device) driver.counters.bytes_to_host += bytes;
   std::shared_ptr<std::vector<char>> staged;
   if (pageable_source && !synchronous) {
-    auto *source = static_cast<const char *>(from);
-    staged = std::make_shared<std::vector<char>>(source, source + bytes);
+    auto *begin = static_cast<const char *>(from);
+    staged = std::make_shared<std::vector<char>>(begin, begin + bytes);
     from = staged->data();
   }
   auto run = [=] {
     (void)staged;  // kept until the copy has run
+    if (CUresult gone = find_again(target, bytes)) return gone;
+    if (CUresult gone = find_again(source, bytes)) return gone;
     memmove(to, from, bytes);
     return CUDA_SUCCESS;
   };
@@ -162,9 +175,11 @@ CUresult fill(CUdeviceptr to, T value, size_t count, CUstream handle) {
   if (!count) return CUDA_SUCCESS;
   if (to % sizeof(T)) return CUDA_ERROR_INVALID_VALUE;
   std::vector<Use> uses;
-  if (CUresult error = use_side({pointer(to), true, true}, count * sizeof(T), uses)) return error;
+  CopySide target{pointer(to), true, true};
+  if (CUresult error = use_side(target, count * sizeof(T), uses)) return error;
   ++driver.counters.memsets;
   auto run = [=] {
+    if (CUresult gone = find_again(target, count * sizeof(T))) return gone;
     std::fill_n(static_cast<T *>(pointer(to)), count, value);
     return CUDA_SUCCESS;
   };
@@ -182,39 +197,7 @@ CUresult asynchronous_copy(void *to, const void *from, size_t bytes, Copy kind, 
   return copy(lock, stream, to, from, bytes, kind, false);
 }
 
-// ---- what an address is -------------------------------------------------------------------------
-
-constexpr size_t kNear = 16 * kPage;
-
-// Relative to the range before the address, or else to the one behind it, if they are near.
-template <class Map>
-std::string describe_nearby(const Map &ranges, uintptr_t address, const char *what) {
-  auto text = [=](size_t distance, const char *where, size_t bytes) {
-    return std::to_string(distance) + " bytes " + where + " a " + std::to_string(bytes) + "-byte " + what;
-  };
-  auto next = ranges.upper_bound(address);
-  if (next != ranges.begin()) {
-    auto [begin, before] = *std::prev(next);
-    if (address - begin < before.bytes) return text(address - begin, "into", before.bytes);
-    size_t distance = address - (begin + before.bytes);
-    if (distance < kNear) return text(distance, "behind the end of", before.bytes);
-  }
-  if (next != ranges.end() && next->first - address < kNear)
-    return text(next->first - address, "before", next->second.bytes);
-  return "";
-}
-
 }  // namespace
-
-std::string describe_address(uintptr_t address) {
-  if (std::string mapped = describe_mapping(address); !mapped.empty()) return mapped;
-  if (find_range(driver.pinned, address) != driver.pinned.end())
-    return describe_nearby(driver.pinned, address, "allocation of pinned memory");
-  if (find_range(driver.freed, address) != driver.freed.end()) return "within freed memory";
-  std::string text = describe_nearby(driver.allocations, address, "allocation");
-  if (text.empty()) text = describe_nearby(driver.reservations, address, "reservation");
-  return text.empty() ? "near no device allocation" : text;
-}
 
 void free_all(CUcontext owner) {
   size_t count = 0, bytes = 0;

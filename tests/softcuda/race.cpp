@@ -7,7 +7,14 @@
 // pointer parameter, the region declared with softcuda_region that holds the address, or else the whole
 // allocation; read for `const T *`, written for `T *`. What host code does with pinned memory is seen if it
 // says so with softcuda_touch.
+//
+// Memory that mappings show may have several addresses, so its history is kept by its place in memory:
+// unordered uses of one page by two addresses are a race, and uses of different pages that one address shows
+// at different times are none. Who uses a mapping also reads the mapping itself, which unmapping writes. One
+// operation that uses the same bytes by two addresses and writes them is reported too, as CUDA makes what is
+// written by one address visible at another only when the operation has ended.
 #include <algorithm>
+#include <cstdio>
 
 #include "driver.h"
 
@@ -22,11 +29,18 @@ bool happened_before(const AccessRecord &access, const VectorClock &clock) {
   return size_t(access.lane) < clock.size() && access.sequence <= clock[access.lane];
 }
 
-void report(const char *kind, const Use &use, const AccessRecord &now, const AccessRecord &earlier) {
+// `at`: where the bytes that both use begin.
+void report(const char *kind, const Use &use, const AccessRecord &now, const AccessRecord &earlier,
+            uintptr_t at) {
   if (++driver.counters.races > kReportedRaces) return;
-  message("RACE %s: %s on %s vs %s on %s, bytes %zx..%zx (%s): no event or synchronisation orders them", kind,
-          now.name, driver.lanes[now.lane].c_str(), earlier.name, driver.lanes[earlier.lane].c_str(),
-          size_t(use.begin), size_t(use.end), describe_address(use.begin).c_str());
+  char other_address[64] = "";
+  if (earlier.shift != now.shift)
+    snprintf(other_address, sizeof other_address, ", %zx being the other's %zx", size_t(at + now.shift),
+             size_t(at + earlier.shift));
+  uintptr_t begin = use.begin + now.shift, end = use.end + now.shift;
+  message("RACE %s: %s on %s vs %s on %s, bytes %zx..%zx (%s)%s: no event or synchronisation orders them",
+          kind, now.name, driver.lanes[now.lane].c_str(), earlier.name, driver.lanes[earlier.lane].c_str(),
+          size_t(begin), size_t(end), describe_address(begin).c_str(), other_address);
 }
 
 // Makes `at` a boundary between ranges.
@@ -49,7 +63,7 @@ void check_read(History &history, const Use &use, const AccessRecord &now, const
     }
     RangeHistory &past = range->second;
     if (past.written && !happened_before(past.writer, clock))
-      report("read after write", use, now, past.writer);
+      report("read after write", use, now, past.writer, at);
     auto same_lane = [&](const AccessRecord &reader) { return reader.lane == now.lane; };
     auto mine = std::find_if(past.readers.begin(), past.readers.end(), same_lane);
     if (mine == past.readers.end())
@@ -65,12 +79,35 @@ void check_write(History &history, const Use &use, const AccessRecord &now, cons
   for (auto range = first; range != last; ++range) {
     const RangeHistory &past = range->second;
     if (past.written && !happened_before(past.writer, clock))
-      report("write after write", use, now, past.writer);
+      report("write after write", use, now, past.writer, range->first);
     for (const AccessRecord &reader : past.readers)
-      if (!happened_before(reader, clock)) report("write after read", use, now, reader);
+      if (!happened_before(reader, clock)) report("write after read", use, now, reader, range->first);
   }
   history.erase(first, last);
   history[use.begin] = RangeHistory{use.end, true, now, {}};
+}
+
+void check_use(const Use &use, int lane, const VectorClock &clock, const char *name) {
+  AccessRecord now{lane, clock[lane], name, use.shift};
+  split(driver.history, use.begin);
+  split(driver.history, use.end);
+  if (use.write)
+    check_write(driver.history, use, now, clock);
+  else
+    check_read(driver.history, use, now, clock);
+}
+
+// The bytes that an operation uses twice, by two addresses, and writes.
+void check_aliases(const std::vector<Use> &uses, const AccessRecord &now) {
+  for (auto one = uses.begin(); one != uses.end(); ++one)
+    for (auto other = uses.begin(); other != one; ++other) {
+      uintptr_t begin = std::max(one->begin, other->begin), end = std::min(one->end, other->end);
+      if (begin >= end || one->shift == other->shift || !(one->write || other->write)) continue;
+      if (++driver.counters.races > kReportedRaces) return;
+      message("RACE within %s on %s: it writes memory that it uses by two addresses, %zx..%zx and %zx..%zx",
+              now.name, driver.lanes[now.lane].c_str(), size_t(begin + one->shift), size_t(end + one->shift),
+              size_t(begin + other->shift), size_t(end + other->shift));
+    }
 }
 
 }  // namespace
@@ -82,15 +119,9 @@ void merge(VectorClock &into, const VectorClock &from) {
 
 // `clock` is the operation's own: clock[lane] is its sequence number.
 void check_uses(const std::vector<Use> &uses, int lane, const VectorClock &clock, const char *name) {
-  AccessRecord now{lane, clock[lane], name};
-  for (const Use &use : uses) {
-    split(driver.history, use.begin);
-    split(driver.history, use.end);
-    if (use.write)
-      check_write(driver.history, use, now, clock);
-    else
-      check_read(driver.history, use, now, clock);
-  }
+  std::vector<Use> used = memory_uses(uses);
+  check_aliases(used, {lane, clock[lane], name, 0});
+  for (const Use &use : used) check_use(use, lane, clock, name);
 }
 
 // Each node as if enqueued, ordered by its graph dependencies alone. The nodes of one captured stream follow
@@ -111,6 +142,12 @@ void check_graph(ExecutableGraph &executable, VectorClock &clock) {
   }
   // All nodes come before what follows the launch.
   std::copy(sequence.begin(), sequence.end(), clock.begin() + executable.first_lane);
+}
+
+void check_change(uintptr_t begin, size_t bytes, const char *name) {
+  if (!driver.settings.race) return;
+  ++driver.host_clock[kHostLane];
+  check_use({begin, begin + bytes, true}, kHostLane, driver.host_clock, name);
 }
 
 void forget_history(uintptr_t begin, size_t bytes) {
