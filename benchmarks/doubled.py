@@ -1,11 +1,12 @@
 """`auto` at twice the batches of the best published systems: how much of the speed of unlimited memory is left.
 
-    python -m benchmarks.doubled [--only TEXT] [--within usable|memory] [--plan] [--markdown FILE]
+    python -m benchmarks.doubled [--only TEXT] [--within usable|memory] [--plan | --arenas] [--markdown FILE]
 
 Networks, machine and sizes are those of `benchmarks.published`; times are modelled. Efficiency is the time of the plain
 order in unlimited memory over that of the fastest candidate whose peak is within the capacity, with slices and without.
 `--plan` packs candidates, the fastest first, until the arenas of one are within the capacity, too, verifies its plan,
-and gives bytes and efficiency.
+and gives bytes and efficiency. `--arenas` packs the fastest candidate within the capacity of `memory` without one: in
+one piece, and by pages of 2 MiB.
 """
 from __future__ import annotations
 
@@ -18,8 +19,10 @@ from pathlib import Path
 
 from minigraph.base import OutOfMemoryError
 from minigraph.memory.machine import get_machine
+from minigraph.memory.packing import pack, pack_pages, page_bytes_for, validate
 from minigraph.memory.policies import POLICIES, Candidate
-from minigraph.passes.evaluate import fastest_within
+from minigraph.passes.evaluate import fastest_within, packs
+from minigraph.passes.pack import Placed
 
 from .published.search import Setting, Step
 from .published.tables import GIB, HOST_BYTES, NETWORKS
@@ -49,6 +52,8 @@ CASES = (Case("ResNet-50", 1014, "Capuchin"), Case("ResNet-152", 798, "Capuchin"
          Case("InceptionV3", 716, "Capuchin"), Case("InceptionV4", 468, "Capuchin"),
          Case("VGG16", 228, "TensorFlow, plain", 10), Case("ResNet-50", 832, "TFLMS"),
          Case("3D U-Net 192^3", 1, "TFLMS"))
+ARENAS_HEAD = ("| network | batch | buffers | in one piece: ratio, CPU s | by pages: ratio, CPU s | buffers in pieces | "
+               "extents |\n| --- | --- | --- | --- | --- | --- | --- |")
 HEAD = ("| network | batch | published | capacity GB | without slices: peak GB, efficiency | with slices | "
         "planned GB, efficiency | CPU s |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
 
@@ -70,6 +75,28 @@ def measure(case: Case, with_plan: bool, within: Sequence[str] = tuple(CAPACITIE
         cells = " | ".join(_cell(step, candidate) for candidate in best)
         yield (f"| {case.network} | {case.batch} | {case.times} x {case.published} ({case.system}) | "
                f"{capacity / GB:.2f} ({name}) | {cells} | {planned} | {seconds:.0f} |")
+
+
+def measure_arenas(case: Case, _: bool, within: Sequence[str] = ()) -> Iterator[str]:
+    """A line of the table of arenas over the most bytes that live at once in them."""
+    auto, step = POLICIES["auto"], Step(NETWORKS[case.network].build(), case.batch, Setting(MACHINE, HOST_BYTES))
+    best = _fastest(auto.further(step.problem, step.candidates("auto"), auto.moves_homes), CAPACITIES["memory"])
+    assert best is not None
+    state = step.state
+    state.request = replace(state.request, budget_bytes=CAPACITIES["memory"])
+    packs(state, best)
+    assert state.tried is not None
+    problem = Placed.of(state.tried).problem
+    start = time.process_time()
+    whole = pack(problem, effort="budget")
+    middle = time.process_time()
+    paged = pack_pages(problem, page_bytes_for(problem.lower_bound_bytes, state.request.page_bytes))
+    end = time.process_time()
+    validate(problem, whole)
+    validate(problem, paged)
+    ratios = [found.bytes / problem.lower_bound_bytes for found in (whole, paged)]
+    yield (f"| {case.network} | {case.batch} | {len(problem):,} | {ratios[0]:.4f}, {middle - start:.1f} | {ratios[1]:.4f}, "
+           f"{end - middle:.1f} | {int(paged.mapped.sum()):,} | {len(paged.extents):,} |")
 
 
 def _fastest(found: Sequence[Candidate], capacity: int) -> Candidate | None:
@@ -100,13 +127,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose network, batch or system has it")
     parser.add_argument("--within", choices=tuple(CAPACITIES), action="append", help="one capacity, not both")
     parser.add_argument("--plan", action="store_true", help="pack and verify the plans, too")
+    parser.add_argument("--arenas", action="store_true", help="pack without a capacity instead")
     parser.add_argument("--markdown", metavar="FILE", help="write the table to a file")
     given = parser.parse_args(argv)
     chosen = [c for c in CASES if given.only in f"{c.network} {c.batch} {c.system}"]
-    lines = [HEAD]
-    print(HEAD, flush=True)
+    head, table = (ARENAS_HEAD, measure_arenas) if given.arenas else (HEAD, measure)
+    lines = [head]
+    print(head, flush=True)
     for case in chosen:
-        for line in measure(case, given.plan, given.within or tuple(CAPACITIES)):
+        for line in table(case, given.plan, given.within or tuple(CAPACITIES)):
             lines.append(line)
             print(line, flush=True)
             if given.markdown:

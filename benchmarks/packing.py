@@ -123,7 +123,7 @@ def transient(made: Plan) -> Problem:
     """What a plan has placed in its transient arena, as a problem."""
     storages = device_storages(made)
     chosen = [k for k, held in enumerate(storages.members) if made.arenas[made.buffers.arena[held[0]]].name
-              == "transient"]
+              != "persistent"]
     return Problem(storages.born[chosen], storages.dies[chosen], storages.bytes[chosen])
 
 

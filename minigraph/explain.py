@@ -1,7 +1,7 @@
 """One network at each stage of its compilation, as text: what every pass made of what the one before handed it."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from .base import align, format_bytes
 from .graph import Graph
@@ -10,6 +10,9 @@ from .passes.compilation import Compilation
 from .passes.pipeline import PASSES, run_pass
 from .plan.printer import format_plan
 from .planning import Program
+
+_MAPPED = ("", "mapped ")
+"""What stands before a place of the transient arena, and of the mapped one."""
 
 
 def explain(program: Program, max_lines: int = 0) -> Iterator[str]:
@@ -82,12 +85,16 @@ def _offsets(state: Compilation) -> list[str]:
     assert state.transient_bytes is not None and state.lower_bound_bytes is not None and state.naive_bytes is not None
     head = (f"transient arena {format_bytes(state.transient_bytes)} by {state.packing}; lower bound "
             f"{format_bytes(state.lower_bound_bytes)}, naive {format_bytes(state.naive_bytes)}")
+    mapping, graph = state.mapping, _graph(state)
+    mapped: Container[int] = mapping.storages if mapping is not None else ()
+    scratched: Container[int] = mapping.workspaces if mapping is not None else ()
     transient = [s for s, name in enumerate(sharing.persistent) if name is None]
-    rows = sorted((int(state.offsets[s]), s) for s in transient)
-    lines = [f"[{offset}, {offset + align(sharing.bytes[s])}) storage {s}, {_life(state, s)}" for offset, s in rows]
-    graph = _graph(state)
-    scratch = sorted((offset, node) for node, offset in state.workspace_offsets.items())
-    return [head, *lines, *(f"{offset} workspace of {_node(graph, node)}" for offset, node in scratch)]
+    rows = sorted((s in mapped, int(state.offsets[s]), s) for s in transient)
+    lines = [f"{_MAPPED[far]}[{offset}, {offset + align(sharing.bytes[s])}) storage {s}, {_life(state, s)}"
+             for far, offset, s in rows]
+    scratch = sorted((node in scratched, offset, node) for node, offset in state.workspace_offsets.items())
+    lines += [f"{_MAPPED[far]}{offset} workspace of {_node(graph, node)}" for far, offset, node in scratch]
+    return [head, *lines]
 
 
 def _plan(state: Compilation) -> list[str]:

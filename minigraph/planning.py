@@ -81,7 +81,7 @@ def prepare(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer
     device = _device_of(machine)
     request = Request(name, requests, fed, updater=updater, verify=verify, machine=machine, profile=profile,
                       algorithms=device.algorithms, fuse=fuse, encode=encode, fold=fold, fuses=device.fuses,
-                      layouts=device.layouts, **vars(choice))
+                      layouts=device.layouts, page_bytes=device.page_bytes, **vars(choice))
     return Program(graph, request, _layout(graph, fed))
 
 

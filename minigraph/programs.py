@@ -176,4 +176,4 @@ class Programs(Bound):
         return Request(name, requests, inputs, updater=self._updater, skip=skip, verify=options.verify,
                        algorithms=device.algorithms, fuse=options.fuse, encode=options.encode, fold=options.fold,
                        fuses=device.fuses, layouts=device.layouts, machine=options.machine, profile=options.profile,
-                       **memory)
+                       page_bytes=0 if name == "update" else device.page_bytes, **memory)

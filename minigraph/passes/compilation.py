@@ -14,7 +14,7 @@ from ..memory.policies import POLICIES, SEARCHES, Candidate
 from ..memory.schedule import Schedule
 from ..ops.op import Op
 from ..plan.operands import AlgorithmChoices
-from ..plan.plan import Plan
+from ..plan.plan import Extent, Plan
 
 if TYPE_CHECKING:
     from .schedule import Offers
@@ -140,7 +140,8 @@ class Request:
     model whose times a policy weighs, and `profile` a file of measured times that replace its own where there are any;
     `host_budget_bytes` bounds what may be swapped out, to the `swap_space` "host" or "file"; `search` is one of
     SEARCHES. `slices` cuts the batch into about so many, wherever a tensor of an operator has `slice_bytes` or more:
-    they bound memory, and change no bit.
+    they bound memory, and change no bit. `page_bytes` are those of the least pages that the device can map at further
+    addresses, 0 where it maps none: under a budget, tensors may then lie in pieces.
     """
 
     program: str
@@ -164,6 +165,7 @@ class Request:
     search: str = "default"
     slices: int = 1
     slice_bytes: int = 0
+    page_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.program not in PROGRAMS:
@@ -205,6 +207,16 @@ class Sharing:
     elided: frozenset[int]
 
 
+@dataclass(frozen=True)
+class PageMapping:
+    """What lies in the mapped arena, by storage and, of workspaces, by node; its offsets are those of its addresses."""
+
+    page_bytes: int
+    extents: tuple[Extent, ...]
+    storages: frozenset[int]
+    workspaces: frozenset[int]
+
+
 @dataclass
 class Compilation:
     """The state of one compilation; a field is None until the pass that provides it has run."""
@@ -221,6 +233,7 @@ class Compilation:
     algorithms: list[Algorithm | None] | None = None
     offsets: np.ndarray | None = None
     workspace_offsets: dict[int, int] | None = None
+    mapping: PageMapping | None = None
     away: frozenset[str] = frozenset()
     persistent_bytes: int = 0
     home_bytes: int = 0

@@ -1,6 +1,8 @@
 """lower: graph, schedule, sharing and offsets become a Plan; nothing is decided here any more."""
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 
 from ..base import Entry
@@ -19,7 +21,7 @@ from ..plan.plan import (
     Persistent,
     Plan,
 )
-from .compilation import Compilation
+from .compilation import Compilation, PageMapping
 from .events import without_implied
 from .fingerprint import fingerprint
 
@@ -43,8 +45,8 @@ class _Lowering:
         self.running = [node for node in state.schedule.order if node not in self.sharing.elided]
         self.buffers = BufferColumns()
         self.code = InstructionColumns()
-        self.scratch: list[tuple[int, str, int, int]] = []
-        """(instruction, name, offset, bytes) of each workspace; its buffer comes behind those of the entries."""
+        self.scratch: list[tuple[int, int]] = []
+        """(instruction, node) of each workspace; its buffer comes behind those of the entries."""
         self.starts: dict[int, int] = {}
         """The first instruction of each node that runs."""
         self.written: dict[Entry, int] = {}
@@ -83,6 +85,8 @@ class _Lowering:
             arenas.append(Arena("swap", state.request.swap_space, state.host_bytes))
         if state.layout.home_bytes:
             arenas.append(Arena(HOME, state.layout.space, state.layout.home_bytes))
+        if state.mapping is not None:
+            arenas.append(_mapped_arena(state.mapping))
         return arenas
 
     def _declare_persistent(self) -> None:
@@ -101,21 +105,34 @@ class _Lowering:
         outputs = set(graph.outputs)
         assert self.state.offsets is not None
         offsets, places = self.state.offsets.tolist(), self.state.layout.places
-        number = {arena.name: k for k, arena in enumerate(self._arenas())}
+        arenas, mapping = self._arenas(), self.state.mapping
+        number = {arena.name: k for k, arena in enumerate(arenas)}
+        mapped = mapping.storages if mapping is not None else frozenset()
         for entry in range(graph.num_entries):
             storage = sharing.storage_of[entry]
             name = sharing.persistent[storage]
             arena, offset = "swap" if sharing.on_host[storage] else "transient", offsets[storage]
             if name is not None:
                 arena, offset = places[name].arena, places[name].offset
+            elif storage in mapped:
+                arena = arenas[-1].name
             offset += sharing.offset[entry]
             kind = graph.type_of(entry)
             self.buffers.add(graph.entry_name(entry), number[arena], offset, kind.nbytes, kind.shape, kind.dtype,
                              layout=kind.layout, born=born[entry], dies=dies[entry], shares=sharing.shares[entry],
                              view=sharing.view[entry], buffer_class=self._class(entry, name, outputs))
-        for t, label, offset, nbytes in self.scratch:
-            self.buffers.add(label, TRANSIENT_ARENA, offset, nbytes, (nbytes,), _UINT8, born=t, dies=t + 1,
-                             buffer_class="workspace")
+        self._make_workspaces(len(arenas) - 1)
+
+    def _make_workspaces(self, mapped_arena: int) -> None:
+        state, mapping = self.state, self.state.mapping
+        assert state.algorithms is not None and state.workspace_offsets is not None
+        for t, node in self.scratch:
+            algorithm = state.algorithms[node]
+            assert algorithm is not None
+            arena = mapped_arena if mapping is not None and node in mapping.workspaces else TRANSIENT_ARENA
+            nbytes = algorithm.workspace_bytes
+            self.buffers.add(f"{self.graph.name[node]}_workspace", arena, state.workspace_offsets[node], nbytes,
+                             (nbytes,), _UINT8, born=t, dies=t + 1, buffer_class="workspace")
 
     def _lifetimes(self) -> tuple[list[int], list[int]]:
         """For each entry the instruction that makes it, and the first one at which nobody needs it any more."""
@@ -164,7 +181,7 @@ class _Lowering:
     def _instruction(self, node: int) -> None:
         graph, state = self.graph, self.state
         op, params = graph.op[node], graph.params[node]
-        assert op is not None and state.algorithms is not None and state.workspace_offsets is not None
+        assert op is not None and state.algorithms is not None
         self.starts[node] = len(self.code)
         if op.transfer is not None:
             self._transfer(node, op.transfer)
@@ -174,8 +191,7 @@ class _Lowering:
         t, workspace, unread = len(self.code), -1, tuple(op.unread(params))
         if algorithm.workspace_bytes:
             workspace = graph.num_entries + len(self.scratch)
-            self.scratch.append((t, f"{graph.name[node]}_workspace", state.workspace_offsets[node],
-                                 algorithm.workspace_bytes))
+            self.scratch.append((t, node))
         self.code.add(Kind.COMPUTE, name=graph.name[node], op=op.name, params=params, algorithm=algorithm.name,
                       reads=graph.inputs[node], writes=tuple(graph.entries(node)), unread=unread, workspace=workspace)
         self.last_read.update((e, t) for k, e in enumerate(graph.inputs[node]) if k not in unread)
@@ -206,7 +222,7 @@ class _Lowering:
         self.starts = {node: first[t] for node, t in self.starts.items()}
         self.written = {entry: stands[t] for entry, t in self.written.items()}
         self.last_read = {entry: stands[t] for entry, t in self.last_read.items()}
-        self.scratch = [(stands[t], name, offset, nbytes) for t, name, offset, nbytes in self.scratch]
+        self.scratch = [(stands[t], node) for t, node in self.scratch]
 
     def _event(self) -> int:
         self.events += 1
@@ -230,3 +246,11 @@ class _Lowering:
         backward = [self.starts[node] for node in self.running if self.graph.phase[node] != FORWARD]
         forward = min(backward, default=end)
         return {"forward": (0, forward), "backward": (forward, end)}
+
+
+def _mapped_arena(mapping: PageMapping) -> Arena:
+    """The arena of further addresses; its name tells those of different programs apart, which share one transient
+    arena."""
+    text = ",".join(f"{offset}+{nbytes}" for offset, nbytes in mapping.extents)
+    return Arena(f"mapped-{zlib.crc32(text.encode()):08x}", "mapped", sum(nbytes for _, nbytes in mapping.extents),
+                 mapping.page_bytes, mapping.extents)

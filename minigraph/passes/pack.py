@@ -2,47 +2,86 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import starmap
 
 import numpy as np
 
 from ..base import ALIGNMENT, Algorithm, align
 from ..graph.graph import Graph
-from ..memory.packing import Problem, Solution, pack, validate
-from ..plan.plan import PERSISTENT_CLASSES
-from .compilation import Compilation
+from ..memory.packing import PagedSolution, Problem, Solution, pack, pack_pages, page_bytes_for, validate
+from ..plan.plan import PERSISTENT_CLASSES, Extent
+from .compilation import Compilation, PageMapping
 
 Lives = list[tuple[int, int, int]]
 """(born, dies, bytes) of each tensor to place."""
 
 
 def assign_offsets(state: Compilation, capacity_bytes: int | None = None) -> None:
-    """Provide `offsets` (by storage), `workspace_offsets` (by node) and the figures of the transient arena.
+    """Provide `offsets` (by storage), `workspace_offsets` (by node) and the figures of the transient arena; and
+    `mapping`, where tensors lie in the mapped arena.
 
     With a capacity the first packing within it is taken; where there is none the arena's size says no more than that.
     """
     sharing = state.sharing
     assert sharing is not None
-    transient, lives = _lives(state, on_host=False)
-    scratch = _workspaces(state)
-    state.lower_bound_bytes = _problem(lives + list(scratch.values())).lower_bound_bytes
-    if state.request.memory not in ("naive", "inplace"):
-        bounded = state.request.budget_bytes is not None
-        solution = _solve(lives + list(scratch.values()), capacity_bytes, "budget" if bounded else "default")
-        starts = solution.offset[len(transient):]
-    else:
-        solution = _side_by_side(lives, max((b for *_, b in scratch.values()), default=0))
-        starts = np.full(len(scratch), sum(align(b) for *_, b in lives))
+    placed = Placed.of(state)
+    state.lower_bound_bytes = placed.problem.lower_bound_bytes
+    solution = _offsets(state, placed, capacity_bytes)
+    state.mapping = placed.mapping(solution) if isinstance(solution, PagedSolution) else None
+    count = len(placed.storages)
     state.offsets = np.zeros(len(sharing.bytes), dtype=np.int64)
-    state.offsets[transient] = solution.offset[:len(transient)]
-    state.workspace_offsets = dict(zip(scratch, starts.tolist(), strict=True))
+    state.offsets[placed.storages] = solution.offset[:count]
+    state.workspace_offsets = dict(zip(placed.nodes, solution.offset[count:].tolist(), strict=True))
     state.transient_bytes = align(solution.bytes)
     state.packing = solution.method
     swapped, away = _lives(state, on_host=True)
     if swapped:
-        host = _solve(away)
+        host = _solve(_problem(away))
         state.offsets[swapped] = host.offset
         state.host_bytes = align(host.bytes)
         state.swapped_bytes = 2 * sum(align(nbytes) for *_, nbytes in away)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What is placed in the transient arena: storages, then workspaces of nodes, as one problem in this order."""
+
+    storages: list[int]
+    nodes: list[int]
+    problem: Problem
+
+    @classmethod
+    def of(cls, state: Compilation) -> Placed:
+        """That of a compilation in which the passes before packing have run."""
+        storages, lives = _lives(state, on_host=False)
+        scratch = _workspaces(state)
+        return cls(storages, list(scratch), _problem(lives + list(scratch.values())))
+
+    def mapping(self, solution: PagedSolution) -> PageMapping | None:
+        """What of a solution lies in the mapped arena; None where nothing does."""
+        if not solution.extents:
+            return None
+        mapped, count = np.flatnonzero(solution.mapped).tolist(), len(self.storages)
+        return PageMapping(solution.page_bytes, tuple(starmap(Extent, solution.extents)),
+                           frozenset(self.storages[k] for k in mapped if k < count),
+                           frozenset(self.nodes[k - count] for k in mapped if k >= count))
+
+
+def _offsets(state: Compilation, placed: Placed, capacity_bytes: int | None) -> Solution | PagedSolution:
+    """Offsets by the memory mode. Under a budget that tensors in one piece do not meet, they may lie in several where
+    the device can map pages; where it cannot, the search goes on for longer."""
+    request, problem = state.request, placed.problem
+    if request.memory in ("naive", "inplace"):
+        return _side_by_side(problem, len(placed.storages))
+    if request.budget_bytes is None or not request.page_bytes:
+        return _solve(problem, capacity_bytes, "default" if request.budget_bytes is None else "budget")
+    solution = _solve(problem, capacity_bytes)
+    if capacity_bytes is not None and solution.bytes <= capacity_bytes:
+        return solution
+    by_pages = pack_pages(problem, page_bytes_for(problem.lower_bound_bytes, request.page_bytes))
+    validate(problem, by_pages)
+    return by_pages if by_pages.bytes < solution.bytes else solution
 
 
 def _lives(state: Compilation, on_host: bool) -> tuple[list[int], Lives]:
@@ -70,19 +109,18 @@ def _problem(lives: Lives) -> Problem:
     return Problem(columns[:, 0], columns[:, 1], columns[:, 2], ALIGNMENT)
 
 
-def _solve(lives: Lives, capacity_bytes: int | None = None, effort: str = "default") -> Solution:
-    problem = _problem(lives)
+def _solve(problem: Problem, capacity_bytes: int | None = None, effort: str = "default") -> Solution:
     solution = pack(problem, capacity_bytes, effort)
     validate(problem, solution)
     return solution
 
 
-def _side_by_side(lives: Lives, workspace_bytes: int) -> Solution:
+def _side_by_side(problem: Problem, storages: int) -> Solution:
     """Every tensor behind the one before it, and one workspace for all behind them: nothing is reused."""
-    sizes = np.array([align(nbytes) for *_, nbytes in lives], dtype=np.int64)
-    ends = np.cumsum(sizes)
-    total = int(ends[-1]) if len(sizes) else 0
-    return Solution(ends - sizes, total + align(workspace_bytes), "side by side")
+    ends, workspaces = np.cumsum(problem.aligned_bytes[:storages]), problem.aligned_bytes[storages:]
+    total = int(ends[-1]) if storages else 0
+    offset = np.concatenate((ends - problem.aligned_bytes[:storages], np.full(len(workspaces), total)))
+    return Solution(offset, total + int(workspaces.max(initial=0)), "side by side")
 
 
 def naive_bytes(graph: Graph, algorithms: Sequence[Algorithm | None]) -> int:

@@ -57,7 +57,7 @@ PASSES = (
     Pass("workspace", ("graph", "schedule"), ("algorithms",), choose_workspaces, changes=("algorithms",)),
     Pass("pack", ("graph", "schedule", "sharing", "algorithms"),
          ("offsets", "workspace_offsets", "transient_bytes", "lower_bound_bytes"), assign_offsets,
-         changes=("offsets", "workspace_offsets", "transient_bytes", "lower_bound_bytes", "host_bytes",
+         changes=("offsets", "workspace_offsets", "mapping", "transient_bytes", "lower_bound_bytes", "host_bytes",
                   "swapped_bytes", "packing")),
     Pass("lower", ("graph", "schedule", "sharing", "algorithms", "offsets", "workspace_offsets"), ("plan",), lower),
     Pass("verify", ("plan",), (), _verify),
