@@ -52,8 +52,8 @@ CASES = (Case("ResNet-50", 1014, "Capuchin"), Case("ResNet-152", 798, "Capuchin"
          Case("InceptionV3", 716, "Capuchin"), Case("InceptionV4", 468, "Capuchin"),
          Case("VGG16", 228, "TensorFlow, plain", 10), Case("ResNet-50", 832, "TFLMS"),
          Case("3D U-Net 192^3", 1, "TFLMS"))
-ARENAS_HEAD = ("| network | batch | buffers | in one piece: ratio, CPU s | by pages: ratio, CPU s | buffers in pieces | "
-               "extents |\n| --- | --- | --- | --- | --- | --- | --- |")
+ARENAS_HEAD = ("| network | batch | buffers | in one piece: ratio, CPU s | by pages: ratio, CPU s | "
+               "buffers mapped | extents |\n| --- | --- | --- | --- | --- | --- | --- |")
 HEAD = ("| network | batch | published | capacity GB | without slices: peak GB, efficiency | with slices | "
         "planned GB, efficiency | CPU s |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
 
@@ -94,9 +94,9 @@ def measure_arenas(case: Case, _: bool, within: Sequence[str] = ()) -> Iterator[
     end = time.process_time()
     validate(problem, whole)
     validate(problem, paged)
-    ratios = [found.bytes / problem.lower_bound_bytes for found in (whole, paged)]
-    yield (f"| {case.network} | {case.batch} | {len(problem):,} | {ratios[0]:.4f}, {middle - start:.1f} | {ratios[1]:.4f}, "
-           f"{end - middle:.1f} | {int(paged.mapped.sum()):,} | {len(paged.extents):,} |")
+    ratios = [f"{found.bytes / problem.lower_bound_bytes:.4f}" for found in (whole, paged)]
+    yield (f"| {case.network} | {case.batch} | {len(problem):,} | {ratios[0]}, {middle - start:.1f} | "
+           f"{ratios[1]}, {end - middle:.1f} | {int(paged.mapped.sum()):,} | {len(paged.extents):,} |")
 
 
 def _fastest(found: Sequence[Candidate], capacity: int) -> Candidate | None:
