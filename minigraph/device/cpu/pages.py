@@ -49,21 +49,27 @@ def least_page_bytes() -> int:
 
 
 class Pages:
-    """So many bytes of memory, rounded up to whole pages; they are zero at first. OutOfMemoryError for lack of room.
+    """So many bytes of memory, rounded up to whole pages; they are zero at first.
 
     `array` shows all of them, one-dimensional uint8. They are given back when no array shows them any more, and this
-    object is gone.
+    object is gone. OutOfMemoryError for lack of room; MXNetError where the system makes no such memory.
     """
 
     def __init__(self, nbytes: int) -> None:
         self._owner = os.getpid()
         self.bytes = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         _check_available(self.bytes)
-        self._file = os.memfd_create("minigraph-arena")
-        weakref.finalize(self, os.close, self._file).atexit = False
-        os.ftruncate(self._file, self.bytes)
-        addresses = self._map([Extent(0, self.bytes)])
-        self._take(addresses.first)
+        try:
+            self._file = os.memfd_create("minigraph-arena")
+            weakref.finalize(self, os.close, self._file).atexit = False
+            os.ftruncate(self._file, self.bytes)
+            addresses = self._map([Extent(0, self.bytes)])
+            self._take(addresses.first)
+        except OSError as error:
+            if error.errno in _NO_MEMORY:
+                raise _no_room(self.bytes, 0) from error
+            raise MXNetError(f"the system makes no memory of pages that can be mapped ({error.strerror}); plan "
+                             f"without mapped arenas") from error
         self.array: np.ndarray = np.asarray(addresses)
         _trace(addresses, self.bytes)
 
@@ -73,6 +79,7 @@ class Pages:
         MXNetError when the system has no more mappings for arena `name`: each piece that does not go on where the one
         before it ends takes one.
         """
+        self.check_owner()
         pieces = _joined(extents)
         try:
             addresses = self._map(pieces)
@@ -99,8 +106,7 @@ class Pages:
             _mmap(at, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, self._file, offset)
             at += nbytes
         if not _advise(addresses.first, addresses.bytes, mmap.MADV_DONTFORK):
-            raise MXNetError("the system cannot keep mapped pages from forked processes (MADV_DONTFORK); plan without "
-                             "mapped arenas")
+            raise OSError(ctypes.get_errno(), "it cannot keep them from forked processes")
         return addresses
 
     def _take(self, first: int) -> None:
@@ -109,12 +115,7 @@ class Pages:
         whole = self.bytes // _HUGE_BYTES * _HUGE_BYTES
         if all(_advise(at, mmap.PAGESIZE, _MADV_POPULATE_WRITE) for at in range(first, first + whole, _HUGE_BYTES)):
             _advise(first, whole, _MADV_COLLAPSE)
-        try:
-            os.posix_fallocate(self._file, 0, self.bytes)
-        except OSError as error:
-            if error.errno not in _NO_MEMORY:
-                raise
-            raise _no_room(self.bytes, 0) from error
+        os.posix_fallocate(self._file, 0, self.bytes)
 
 
 class _Addresses:

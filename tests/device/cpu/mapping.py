@@ -1,10 +1,13 @@
-"""Plans rewritten by hand so that their pages lie elsewhere in the transient arena, and are shown twice in order."""
+"""Plans rewritten by hand so that their pages lie elsewhere in the transient arena, and are shown twice in order; and
+arenas of pages alone."""
 from __future__ import annotations
 
+import gc
 import random
 from dataclasses import replace
 
 from minigraph.device.cpu import CpuDevice
+from minigraph.device.cpu.memory import CpuMemory
 from minigraph.device.storages import storage_roots
 from minigraph.plan.plan import Arena, Extent, Plan
 
@@ -41,6 +44,24 @@ def remapped(plan: Plan, seed: int = 0, page_bytes: int = PAGE_BYTES, direct: bo
     return replace(plan, arenas=(*arenas, mapped), buffers=replace(
         columns, arena=[arena for arena, _ in moved],
         offset=[offset + shift for offset, (_, shift) in zip(columns.offset, moved, strict=True)]))
+
+
+def arena(*extents: tuple[int, int], name: str = "mapped") -> Arena:
+    shown = tuple(Extent(first * PAGE_BYTES, count * PAGE_BYTES) for first, count in extents)
+    return Arena(name, "mapped", sum(extent.bytes for extent in shown), PAGE_BYTES, shown)
+
+
+def memory(transient_pages: int = 4) -> CpuMemory:
+    made = CpuDevice().memory()
+    made.reserve(0, transient_pages * PAGE_BYTES, PAGE_BYTES)
+    return made
+
+
+def mappings() -> int:
+    """Mappings of memory of this kind that somebody holds; an arena's own counts too."""
+    gc.collect()
+    with open("/proc/self/maps", encoding="ascii") as file:
+        return sum("memfd:minigraph-arena" in line for line in file)
 
 
 def _shuffled(count: int, chance: random.Random) -> list[int]:

@@ -1,9 +1,6 @@
 """Plans that map pages of the transient arena: the same bits as without, and pages that nobody else gets to change."""
 from __future__ import annotations
 
-import faulthandler
-import gc
-import os
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,14 +12,12 @@ import pytest
 
 import minigraph as mx
 from minigraph import programs
-from minigraph.base import MXNetError, OutOfMemoryError, align
+from minigraph.base import align
 from minigraph.binding import moved_up
-from minigraph.device.cpu import CpuDevice, Delay, pages
-from minigraph.device.cpu.memory import CpuMemory
-from minigraph.device.cpu.pages import Pages
+from minigraph.device.cpu import CpuDevice, Delay
 from minigraph.device.cpu.poison import deaths
 from minigraph.inspection import stepwise
-from minigraph.plan.plan import Arena, Extent, Plan
+from minigraph.plan.plan import Plan
 from tests import training
 from tests.plan.build import Maker
 from tests.plan.build import chain as one_stream
@@ -35,17 +30,6 @@ from .plans import chain, expected, feeds, in_file, load, run, same_bits
 pytestmark = pytest.mark.skipif(not CpuDevice().page_bytes, reason="this system maps no pages")
 FLOATS = 2000
 BYTES = np.dtype(np.uint8)
-
-
-def arena(*extents: tuple[int, int], name: str = "mapped") -> Arena:
-    shown = tuple(Extent(first * PAGE_BYTES, count * PAGE_BYTES) for first, count in extents)
-    return Arena(name, "mapped", sum(extent.bytes for extent in shown), PAGE_BYTES, shown)
-
-
-def memory(transient_pages: int = 4) -> CpuMemory:
-    made = CpuDevice().memory()
-    made.reserve(0, transient_pages * PAGE_BYTES, PAGE_BYTES)
-    return made
 
 
 @contextmanager
@@ -145,48 +129,7 @@ def test_an_executor_looks_inside_a_mapped_step(monkeypatch: pytest.MonkeyPatch)
         assert len(made.profile(1).events) > 0
 
 
-# -- arenas ----------------------------------------------------------------------------------------------------
-def test_a_mapped_arena_shows_its_extents_in_order_and_both_see_what_either_writes() -> None:
-    here = memory()
-    held = here.map(arena((2, 1), (3, 1), (0, 1), (2, 1)))
-    whole = here.view("transient", 0, (4, PAGE_BYTES), BYTES)
-    shown = here.view("mapped", 0, (4, PAGE_BYTES), BYTES)
-    whole[:] = np.arange(4)[:, None]
-    assert (shown == np.array([2, 3, 0, 2])[:, None]).all() and held.extents
-    shown[1:] += 10
-    assert (whole == np.array([10, 1, 12, 13])[:, None]).all()
-    assert np.array_equal(shown[0], shown[3]), "one page, shown twice"
-    here.write("mapped", 2 * PAGE_BYTES - 8, np.arange(4, dtype=np.float32))
-    assert here.read("mapped", 2 * PAGE_BYTES - 8, (4,), np.dtype(np.float32)).tolist() == [0, 1, 2, 3]
-    assert whole[3, -8:].view(np.float32).tolist() == [0, 1] and whole[0, :8].view(np.float32).tolist() == [2, 3]
-
-
-def test_a_mapped_arena_is_there_for_as_long_as_somebody_holds_it_and_equal_ones_are_one() -> None:
-    here = memory()
-    before = _mappings()
-    first, second = here.map(arena((1, 1), (0, 1))), here.map(arena((1, 1), (0, 1)))
-    assert first is second and _mappings() == before + 2
-    with pytest.raises(MXNetError, match="shows other pages than the plan has it show"):
-        here.map(arena((0, 2)))
-    del first, second
-    assert _mappings() == before
-    assert here.map(arena((0, 2))).array.size == 2 * PAGE_BYTES
-
-
-def test_extents_that_continue_each_other_take_one_mapping() -> None:
-    here = memory()
-    before = _mappings()
-    held = here.map(arena((0, 1), (1, 1), (2, 2)))
-    assert _mappings() == before + 1 and held.array.size == 4 * PAGE_BYTES
-
-
-def _mappings() -> int:
-    """Mappings of memory of this kind that somebody holds; an arena's own counts too."""
-    gc.collect()
-    with open("/proc/self/maps", encoding="ascii") as file:
-        return sum("memfd:minigraph-arena" in line for line in file)
-
-
+# -- groups and arenas --------------------------------------------------------------------------------------------
 def test_a_transient_arena_that_grows_is_shown_by_what_was_mapped_before() -> None:
     device = CpuDevice()
     here = device.memory()
@@ -229,37 +172,6 @@ def test_two_groups_have_pages_of_their_own() -> None:
                      {name: wanted[name] for name in plan.outputs})
 
 
-def test_views_of_results_outlive_program_arenas_and_memory() -> None:
-    plan = remapped(chain(4, 1, FLOATS), direct=False)
-    before, program = _mappings(), load(plan)
-    wanted = run(program, feeds(plan))["out"]
-    view = program.array(plan.outputs["out"])
-    program.memory.close()
-    del program
-    assert np.array_equal(view, wanted)
-    view[:] = 1
-    assert _mappings() > before
-    del view
-    assert _mappings() == before
-
-
-def test_a_closed_memory_can_be_made_anew_for_the_programs_over_it() -> None:
-    plan = remapped(chain(4, 1, FLOATS))
-    program = load(plan)
-    program.memory.close()
-    program.memory.reserve(plan.arenas[0].bytes, plan.arenas[1].bytes, plan.page_bytes)
-    assert same_bits(run(program, feeds(plan)), expected(plan, feeds(plan)))
-
-
-def test_twenty_loads_and_runs_leave_no_mapping_and_no_open_file_behind() -> None:
-    plan = remapped(chain(4, 1, FLOATS))
-    run(load(plan), feeds(plan))
-    before = _mappings(), len(os.listdir("/proc/self/fd"))
-    for _ in range(20):
-        run(load(plan), feeds(plan))
-    assert (_mappings(), len(os.listdir("/proc/self/fd"))) == before
-
-
 def test_mapped_pages_take_the_planned_bytes_once_and_are_counted_as_arrays_are() -> None:
     plan = remapped(chain(8, 1, 300_000))
     planned = plan.planned_bytes + plan.arena_bytes("host")
@@ -276,6 +188,16 @@ def test_mapped_pages_take_the_planned_bytes_once_and_are_counted_as_arrays_are(
         tracemalloc.stop()
     assert planned <= peak <= planned + 64 * 1024
     assert left < 64 * 1024
+
+
+def test_a_plan_moved_up_shows_pages_as_much_higher() -> None:
+    plan = remapped(chain(4, 1, FLOATS))
+    moved = moved_up(plan, 64)
+    assert moved.arenas[1].bytes == plan.arenas[1].bytes + PAGE_BYTES
+    assert moved.arenas[-1].name != plan.arenas[-1].name
+    for b in range(len(plan.buffers)):
+        assert moved.pieces(b) == [(k, offset + (k == 1) * PAGE_BYTES, size) for k, offset, size in plan.pieces(b)]
+    assert replace(moved, arenas=plan.arenas, buffers=plan.buffers) == plan
 
 
 # -- poison ----------------------------------------------------------------------------------------------------
@@ -324,132 +246,3 @@ def test_single_instructions_run_over_mapped_arenas() -> None:
     for poison in (False, True):
         program = load(stepwise(remapped(plan)), poison=poison)
         assert same_bits(run(program, feeds(plan)), expected(plan, feeds(plan)))
-
-
-# -- forks -----------------------------------------------------------------------------------------------------
-def test_a_forked_child_is_refused_its_parents_pages_and_changes_none() -> None:
-    plan = remapped(chain(4, 1, FLOATS))
-    program = load(plan)
-    given = feeds(plan)
-    wanted = run(program, given)
-    for use in (lambda: program.run("step"), lambda: program.array(plan.outputs["out"]),
-                lambda: program.feed("data", given["data"])):
-        assert "belong to the process" in training.in_a_forked_child(use)
-    assert training.in_a_forked_child(lambda: program.array(plan.persistent[0].first)) == "nothing"
-    assert np.array_equal(program.array(plan.outputs["out"]), wanted["out"])
-    assert same_bits(run(program, given), wanted)
-
-
-def test_a_forked_child_may_bind_and_map_for_itself() -> None:
-    plan = remapped(chain(4, 1, FLOATS))
-    program = load(plan)
-    wanted = run(program, feeds(plan))
-
-    def child() -> None:
-        assert same_bits(run(load(plan), feeds(plan)), wanted)
-
-    assert training.in_a_forked_child(child) == "nothing"
-    assert np.array_equal(program.array(plan.outputs["out"]), wanted["out"])
-
-
-def test_an_array_that_a_forked_child_kept_ends_it_at_the_first_access() -> None:
-    here = memory()
-    held = here.map(arena((1, 1), (0, 1)))
-    for kept in (held.array, here.view("transient", 0, (PAGE_BYTES,), BYTES)):
-        child = os.fork()
-        if child == 0:
-            faulthandler.disable()
-            kept[0] = 1
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) < 0
-    assert not here.view("transient", 0, (4 * PAGE_BYTES,), BYTES).any()
-
-
-def test_a_forked_child_gives_nothing_back_that_it_does_not_have() -> None:
-    here = memory()
-    held = [here.map(arena((1, 1), (0, 1)))]
-
-    def child() -> None:
-        held.clear()
-        here.close()
-        gc.collect()
-
-    assert training.in_a_forked_child(child) == "nothing"
-    held[0].array[:] = 3
-    assert (here.view("transient", 0, (2 * PAGE_BYTES,), BYTES) == 3).all()
-
-
-# -- refusals --------------------------------------------------------------------------------------------------
-def test_pages_of_another_size_are_refused() -> None:
-    with pytest.raises(MXNetError, match=rf"maps pages of \d+ bytes, and this system maps multiples of {PAGE_BYTES} b"):
-        CpuDevice().memory().reserve(0, 6 * PAGE_BYTES, PAGE_BYTES + PAGE_BYTES // 2)
-
-
-def test_a_system_that_maps_no_pages_refuses_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "memfd_create")
-    pages.least_page_bytes.cache_clear()
-    try:
-        assert CpuDevice().page_bytes == 0
-        with pytest.raises(MXNetError, match="this system maps none"):
-            CpuDevice().memory().reserve(0, PAGE_BYTES, PAGE_BYTES)
-    finally:
-        pages.least_page_bytes.cache_clear()
-
-
-@pytest.mark.parametrize("extents", [((4, 1),), ((3, 2),), ((-1, 1),), ((0, 0),)])
-def test_extents_outside_of_the_transient_arena_are_refused(extents: tuple[tuple[int, int], ...]) -> None:
-    with pytest.raises(MXNetError, match="arena 'mapped' shows bytes .* which must be whole pages of"):
-        memory(4).map(arena(*extents))
-
-
-def test_a_plan_that_maps_pages_is_refused_over_a_transient_arena_without() -> None:
-    plan = remapped(chain(4, 1, FLOATS))
-    here = CpuDevice().memory()
-    here.reserve(plan.arenas[0].bytes, plan.arenas[1].bytes)
-    with pytest.raises(MXNetError, match=f"reserve with page_bytes={PAGE_BYTES}"):
-        CpuDevice().load(plan, here)
-
-
-def test_no_room_for_pages_is_an_error_that_leaves_what_there_was() -> None:
-    plan = remapped(chain(4, 1, FLOATS))
-    program = load(plan)
-    for page_bytes in (PAGE_BYTES, 0):
-        with pytest.raises(OutOfMemoryError, match="the host has no 1048576.00 GiB for an arena"):
-            program.memory.reserve(0, 1 << 50, page_bytes)
-        assert same_bits(run(program, feeds(plan)), expected(plan, feeds(plan)))
-    plain = load(chain(4, 1))
-    with pytest.raises(OutOfMemoryError):
-        plain.memory.reserve(0, 1 << 50, PAGE_BYTES)
-    assert same_bits(run(plain, feeds(chain(4, 1))), expected(chain(4, 1), feeds(chain(4, 1))))
-
-
-def test_memory_that_the_system_refuses_to_set_aside_is_told_when_it_is_reserved(
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: int) -> None:
-        raise OSError(28, "No space left")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OutOfMemoryError, match="the host has no .* for an arena"):
-        Pages(4 * PAGE_BYTES)
-
-
-def test_more_mappings_than_the_system_allows_are_one_clear_error() -> None:
-    here = memory(3)
-    with open("/proc/sys/vm/max_map_count", encoding="ascii") as file:
-        most = int(file.read())
-    if most > 1 << 17:
-        pytest.skip("this system allows too many mappings to try them all")
-    before = _mappings()
-    with pytest.raises(MXNetError, match=rf"shows {most} separate pieces .*may have {most} in all"):
-        here.map(arena(*((k % 2 * 2, 1) for k in range(most)), name="many"))
-    assert _mappings() == before
-
-
-def test_a_plan_moved_up_shows_pages_as_much_higher() -> None:
-    plan = remapped(chain(4, 1, FLOATS))
-    moved = moved_up(plan, 64)
-    assert moved.arenas[1].bytes == plan.arenas[1].bytes + PAGE_BYTES
-    assert moved.arenas[-1].name != plan.arenas[-1].name
-    for b in range(len(plan.buffers)):
-        assert moved.pieces(b) == [(k, offset + (k == 1) * PAGE_BYTES, size) for k, offset, size in plan.pieces(b)]
-    assert replace(moved, arenas=plan.arenas, buffers=plan.buffers) == plan
