@@ -17,7 +17,8 @@ from minigraph.binding import moved_up
 from minigraph.device.cpu import CpuDevice, Delay
 from minigraph.device.cpu.poison import deaths
 from minigraph.inspection import stepwise
-from minigraph.plan.plan import Plan
+from minigraph.plan.plan import IN_STREAM, OUT_STREAM, Plan
+from minigraph.plan.verify import verify
 from tests import training
 from tests.plan.build import Maker
 from tests.plan.build import chain as one_stream
@@ -236,9 +237,29 @@ def test_poison_before_a_program_spares_inputs_wherever_they_lie_and_what_lies_b
 
 
 def test_deaths_of_storages_are_found_by_the_bytes_of_memory_that_they_share() -> None:
-    for seed in range(20):
-        plan = packed(random_plan(seed, 20))
-        assert deaths(remapped(plan, seed)) == deaths(remapped(plan, seed + 1, page_bytes=1 << 20, direct=False))
+    """What is copied in over `a` waits for both uses of it, but not for the instruction at which they have met."""
+    m = Maker()
+    data, a, host, b = m.value("data"), m.value("a"), m.value("host", arena="host"), m.value("b")
+    back, out = m.value("back", at=m.buffers.offset[a]), m.value("out")
+    m.run("t_unary", (data,), (a,))
+    m.record(0)
+    m.wait(0, OUT_STREAM)
+    m.copy_out(a, host)
+    m.record(1, OUT_STREAM)
+    m.run("t_unary", (a,), (b,))
+    m.record(2)
+    m.wait(1, free=(a,))
+    for event in (1, 2):
+        m.wait(event, IN_STREAM)
+    m.copy_in(host, back)
+    m.record(3, IN_STREAM)
+    m.wait(3)
+    m.run("t_binary", (b, back), (out,))
+    plan = m.plan((data,), (out,))
+    verify(plan)
+    for seed in range(8):
+        found = deaths(remapped(plan, seed))
+        assert found == deaths(plan) and a not in [root for roots in found.values() for root in roots]
 
 
 def test_single_instructions_run_over_mapped_arenas() -> None:

@@ -1,9 +1,11 @@
 """Memory of pages shown at several addresses: who sees it, for how long, and what is refused."""
 from __future__ import annotations
 
+import ctypes
 import errno
 import faulthandler
 import gc
+import mmap
 import os
 
 import numpy as np
@@ -124,6 +126,32 @@ def test_an_array_that_a_forked_child_kept_ends_it_at_the_first_access() -> None
             kept[0] = 1
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) < 0
+    assert not here.view("transient", 0, (4 * PAGE_BYTES,), BYTES).any()
+
+
+def test_a_child_of_which_python_does_not_know_is_kept_from_the_pages_and_from_giving_back_their_addresses() -> None:
+    here = memory()
+    held = [here.map(arena((1, 1), (0, 1)))]
+    address = held[0].array.ctypes.data
+
+    def write() -> None:
+        held[0].array[0] = 1
+
+    def give_back() -> None:
+        for _ in range(2):
+            ctypes.memset(address, 1, PAGE_BYTES)  # what the child itself has there
+            held.clear()
+
+    own = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    for use, ends_well in ((write, False), (give_back, True)):
+        child = ctypes.pythonapi.fork()
+        if child == 0:
+            faulthandler.disable()
+            if ends_well:
+                pages._mmap(address, PAGE_BYTES, own[0], own[1] | pages._MAP_FIXED, -1, 0)
+            use()
+            os._exit(0)
+        assert (os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0) == ends_well
     assert not here.view("transient", 0, (4 * PAGE_BYTES,), BYTES).any()
 
 
