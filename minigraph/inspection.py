@@ -98,8 +98,7 @@ def find_nonfinite(group: Group, plan: Plan, given: Mapping[str, np.ndarray], co
     rehearsal = Rehearsal(group, plan)
     try:
         rehearsal.feed(given)
-        on_device = {b for b, arena in enumerate(plan.buffers.arena)
-                     if plan.arenas[arena].space in ("device", "mapped")}
+        on_device = {b for b, arena in enumerate(plan.buffers.arena) if plan.arenas[arena].on_device}
         at_start = on_device.intersection(_at_start(plan))
         before = {b: plan.buffers.name[b] for b in at_start if _first_nonfinite(rehearsal.value(b)) is not None}
         for i in range(count):

@@ -58,17 +58,17 @@ def _distances(now: float, last: Floats, room: float) -> Floats:
 
 
 def touched(plan: Plan, i: int) -> list[Span]:
-    """(arena, offset, bytes) of device memory that an instruction reads or writes, its workspace too; what it writes in
-    place is there once."""
+    """(arena, offset, bytes) of the pieces of device memory that an instruction reads or writes, its workspace too;
+    what it writes in place is there once."""
     code, columns = plan.instructions, plan.buffers
     if code.kind[i] in (Kind.RECORD, Kind.WAIT):
         return []
     read = [b for k, b in enumerate(code.reads[i]) if k not in code.unread[i]]
     found: dict[tuple[int, int], int] = {}
     for b in (*read, *code.writes[i], *([code.workspace[i]] if code.workspace[i] >= 0 else [])):
-        place = columns.arena[b], columns.offset[b]
-        if plan.arenas[place[0]].space == "device" and columns.bytes[b]:
-            found[place] = max(columns.bytes[b], found.get(place, 0))
+        if plan.arenas[columns.arena[b]].on_device and columns.bytes[b]:
+            for arena, offset, nbytes in plan.pieces(b):
+                found[arena, offset] = max(nbytes, found.get((arena, offset), 0))
     return [(arena, offset, nbytes) for (arena, offset), nbytes in found.items()]
 
 

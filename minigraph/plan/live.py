@@ -37,9 +37,9 @@ class Storages:
 
 
 def device_storages(plan: Plan) -> Storages:
-    """Every storage in device memory."""
+    """Every storage in device memory, those in mapped arenas too."""
     root, born, dies = storage_lifetimes(plan)
-    device = [arena.space == "device" for arena in plan.arenas]
+    device = [arena.on_device for arena in plan.arenas]
     members: dict[int, list[int]] = {b: [] for b, r in enumerate(root.tolist())
                                      if b == r and device[plan.buffers.arena[b]]}
     for b, r in enumerate(root.tolist()):

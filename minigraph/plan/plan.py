@@ -6,9 +6,12 @@ and `Instruction` are views made for reading and printing. The order of the inst
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +60,11 @@ class Arena:
     bytes: int
     page_bytes: int = 0
     extents: tuple[Extent, ...] = ()
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it is device memory to those who use it, be it of its own or mapped."""
+        return self.space in ("device", "mapped")
 
 
 @dataclass(frozen=True)
@@ -256,16 +264,21 @@ class Plan:
         """Where the bytes of a buffer lie in memory: (arena, offset, bytes), in order, of no mapped arena."""
         columns = self.buffers
         arena, first, last = columns.arena[b], columns.offset[b], columns.offset[b] + columns.bytes[b]
-        if self.arenas[arena].space != "mapped":
+        if arena not in self._shown:
             return [(arena, first, last - first)]
-        shown = next(k for k, other in enumerate(self.arenas) if other.name == "transient")
-        found, begin = [], 0
-        for extent in self.arenas[arena].extents:
-            low, high = max(first - begin, 0), min(last - begin, extent.bytes)
-            if low < high:
-                found.append((shown, extent.offset + low, high - low))
-            begin += extent.bytes
+        (shown, begins), extents, found = self._shown[arena], self.arenas[arena].extents, []
+        for k in range(bisect_right(begins, first) - 1, bisect_left(begins, last)):
+            low, high = max(first, begins[k]), min(last, begins[k + 1])
+            found.append((shown, extents[k].offset + low - begins[k], high - low))
         return found
+
+    @cached_property
+    def _shown(self) -> dict[int, tuple[int, list[int]]]:
+        """For each mapped arena the number of the transient one, and the addresses at which its extents begin and the
+        last one ends."""
+        names = [arena.name for arena in self.arenas]
+        return {k: (names.index("transient"), [0, *accumulate(extent.bytes for extent in arena.extents)])
+                for k, arena in enumerate(self.arenas) if arena.space == "mapped"}
 
     def __len__(self) -> int:
         return len(self.instructions)

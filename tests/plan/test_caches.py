@@ -9,7 +9,7 @@ import pytest
 from minigraph.plan.caches import coldness, touched
 from minigraph.plan.plan import Kind
 
-from .build import chain, swap
+from .build import chain, scattered, swap
 
 
 def beyond(nbytes: int) -> Callable:
@@ -50,3 +50,11 @@ def test_what_is_written_in_place_and_what_is_not_read_counts_once_and_not_at_al
     assert len(touched(plan, 1)) == 1
     plan.instructions.unread[2] = (1,)
     assert len(touched(plan, 2)) == 2
+
+
+def test_pieces_are_touched_where_they_lie_in_memory() -> None:
+    plan = scattered()
+    assert touched(plan, 0) == [(1, 0, 64), (1, 192, 64), (1, 64, 64)]
+    # of a run that follows another: 2 writes b over the second piece of a, which 1 has read; 3 writes c over the first
+    assert coldness(plan, beyond(1)) == pytest.approx([0.0, 1 / 4, 0.0, 2 / 4, 1 / 4])
+    assert coldness(plan, beyond(plan.planned_bytes + 1)) == [0.0] * 5
