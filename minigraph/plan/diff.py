@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..base import format_bytes
-from .plan import Plan
+from .plan import Arena, Plan
 from .printer import format_instruction
 
 _SHOWN = 8
@@ -50,9 +50,18 @@ def _heads(a: Plan, b: Plan) -> list[str]:
         if old is None or new is None:
             lines.append(f"arena {name}: {'removed' if new is None else 'added'}")
         elif old != new:
-            space = "" if old.space == new.space else f"{old.space} -> {new.space}, "
-            lines.append(_bytes(f"arena {name}: {space}size", old.bytes, new.bytes))
+            lines.append(f"arena {name}: {_changed_arena(old, new)}")
     return lines
+
+
+def _changed_arena(old: Arena, new: Arena) -> str:
+    what = [] if old.space == new.space else [f"{old.space} -> {new.space}"]
+    what += [_bytes(name, x, y) for name, x, y in (("size", old.bytes, new.bytes),
+                                                  ("pages", old.page_bytes, new.page_bytes)) if x != y]
+    if old.extents != new.extents:
+        same = (Counter(old.extents) & Counter(new.extents)).total()
+        what.append(f"extents: {len(old.extents)} -> {len(new.extents)}, {same} of them the same")
+    return ", ".join(what)
 
 
 def _bytes(name: str, old: int, new: int) -> str:

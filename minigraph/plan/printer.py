@@ -12,14 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..base import format_bytes
-from .plan import Kind, Plan
+from .plan import Arena, Kind, Plan
+
+_SHOWN = 4
+"""Extents of a mapped arena that are printed."""
 
 
 def format_plan(plan: Plan, buffers: bool = False) -> str:
     """The whole plan: a heading, its arenas and ranges, every instruction, and every buffer if asked for."""
     lines = [f"plan {plan.program}: memory {plan.memory}, {len(plan)} instructions, {len(plan.buffers)} buffers, "
              f"{format_bytes(plan.planned_bytes)} planned"]
-    lines += [f"arena {a.name}: {format_bytes(a.bytes)} of {a.space} memory" for a in plan.arenas]
+    lines += [f"arena {arena.name}: {format_bytes(arena.bytes)} of {_memory(arena)}" for arena in plan.arenas]
     lines += [f"range {name}: [{first}, {last})" for name, (first, last) in plan.ranges.items()]
     lines += _named("input", plan.inputs) + _named("output", plan.outputs)
     lines += [f"persistent {p.name}: %{p.first} -> %{p.last}" for p in plan.persistent]
@@ -44,6 +47,16 @@ def format_buffer(plan: Plan, index: int) -> str:
     shape = "x".join(map(str, b.shape)) or "scalar"
     return (f"%{index} {b.name}  {b.dtype.name} {shape}{layout}  {format_bytes(b.bytes)} "
             f"@{plan.arenas[b.arena].name}+{b.offset}  [{b.born}, {b.dies})  {b.buffer_class}{shared}")
+
+
+def _memory(arena: Arena) -> str:
+    """The memory of an arena, with what a mapped one shows, as far as a line holds it."""
+    if arena.space != "mapped":
+        return f"{arena.space} memory"
+    shown = [f"[{offset}, {offset + nbytes})" for offset, nbytes in arena.extents[:_SHOWN]]
+    more = [f"{len(arena.extents) - _SHOWN} more"] if len(arena.extents) > _SHOWN else []
+    return (f"addresses that show transient {' '.join(shown + more)}, {len(arena.extents)} extents in pages of "
+            f"{format_bytes(arena.page_bytes)}")
 
 
 def _named(what: str, buffers: dict[str, int]) -> list[str]:

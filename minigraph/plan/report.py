@@ -1,7 +1,7 @@
 """What a plan costs in bytes: naive, lower bound and planned, and which classes of tensors are live at the peak."""
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ..base import format_bytes
@@ -10,6 +10,22 @@ from .live import Storages, device_storages, peak_instant
 from .peak import PeakTensor, advice, instruction_name, peak_tensors
 from .plan import CLASSES, Plan
 from .techniques import Techniques, recomputed, sliced, swapped_bytes, techniques
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What lies in mapped arenas: buffers, the bytes of their addresses, and the pages and extents of the transient
+    arena that those show. They take no memory beside it."""
+
+    buffers: int
+    bytes: int
+    page_bytes: int
+    extents: int
+
+    def text(self) -> str:
+        """One line for people."""
+        return (f"{self.buffers} buffers at {format_bytes(self.bytes)} of further addresses, which show {self.extents} "
+                f"extents of it in pages of {format_bytes(self.page_bytes)}")
 
 
 @dataclass(frozen=True)
@@ -27,6 +43,7 @@ class Report:
     it and what to change. `techniques` has each technique's savings and costs, None for a plan that uses none.
     `budget_bytes` is the budget asked for, if any, and `least_budget_bytes` the least one that would do, when known.
     `unplanned_bytes` are what the device may take beside the arenas, which no budget covers; None when not known.
+    `mapped` tells of the mapped arenas, None for a plan that has none.
     """
 
     nodes: int
@@ -54,6 +71,7 @@ class Report:
     budget_bytes: int | None = None
     least_budget_bytes: int | None = None
     unplanned_bytes: int | None = None
+    mapped: Mapped | None = None
 
     @property
     def peak_live_bytes(self) -> int:
@@ -65,7 +83,8 @@ class Report:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**values, "by_class": dict(self.by_class), "peak_instruction": list(self.peak_instruction),
                 "pass_seconds": dict(self.pass_seconds), "peak_tensors": [t.json() for t in self.peak_tensors],
-                "techniques": None if self.techniques is None else self.techniques.json()}
+                "techniques": None if self.techniques is None else self.techniques.json(),
+                "mapped": None if self.mapped is None else asdict(self.mapped)}
 
     def text(self) -> str:
         """The figures as a table for people, and below it what is live at the peak."""
@@ -83,7 +102,10 @@ class Report:
                 ("lower bound", format_bytes(self.lower_bound_bytes)),
                 ("planned", f"{format_bytes(self.planned_bytes)} ({self.ratio:.3f} of the lower bound)"),
                 ("  persistent", format_bytes(self.persistent_bytes)),
-                ("  transient", format_bytes(self.transient_bytes)), ("host", format_bytes(self.host_bytes))]
+                ("  transient", format_bytes(self.transient_bytes))]
+        if self.mapped is not None:
+            rows.append(("    mapped", self.mapped.text()))
+        rows.append(("host", format_bytes(self.host_bytes)))
         if self.unplanned_bytes is not None:
             rows.append(("not planned", f"{format_bytes(self.unplanned_bytes)} at most, for threads of kernels"))
         if self.budget_bytes is not None:
@@ -127,11 +149,19 @@ def report(plan: Plan, verify_seconds: float | None = None, *, plain: Plan | Non
                   dict(figures.pass_seconds), ratio, figures.step_seconds, figures.plain_step_seconds,
                   figures.recompute_flops, again, swapped, tuple(peak_tensors(plan, storages, peak)),
                   advice(by_class, plan.memory), used, budget_bytes=budget_bytes,
-                  least_budget_bytes=least_budget_bytes, unplanned_bytes=unplanned_bytes)
+                  least_budget_bytes=least_budget_bytes, unplanned_bytes=unplanned_bytes, mapped=_mapped(plan))
 
 
 def _machine(machine: str | Machine) -> Machine:
     return get_machine(machine) if isinstance(machine, str) else machine
+
+
+def _mapped(plan: Plan) -> Mapped | None:
+    arenas = {k: arena for k, arena in enumerate(plan.arenas) if arena.space == "mapped"}
+    if not arenas:
+        return None
+    return Mapped(sum(arena in arenas for arena in plan.buffers.arena), plan.arena_bytes("mapped"), plan.page_bytes,
+                  sum(len(arena.extents) for arena in arenas.values()))
 
 
 def _persistent_arenas(plan: Plan) -> set[int]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from minigraph.plan.printer import format_buffer, format_instruction, format_plan
 
-from .build import Maker, chain, swap, training
+from .build import Maker, chain, scattered, swap, training
 
 
 def test_every_instruction_is_one_line() -> None:
@@ -54,3 +54,12 @@ def test_buffers_are_printed_when_asked_for() -> None:
     assert "%5 flat" not in format_plan(plan)
     assert format_buffer(plan, 5) in format_plan(plan, buffers=True).splitlines()
     assert format_buffer(plan, 5) == "%5 flat  float32 16  64 B @transient+64  [1, 3)  activation  view of %4"
+
+
+def test_a_mapped_arena_tells_the_first_of_its_extents_and_how_many_there_are() -> None:
+    plan = scattered()
+    assert ("arena mapped: 256 B of addresses that show transient [192, 256) [64, 128) [192, 256) [0, 64), 4 extents "
+            "in pages of 64 B") in format_plan(plan).splitlines()
+    more = Maker(extents=((0, 64), (128, 64)) * 3).plan()
+    assert "transient [0, 64) [128, 192) [0, 64) [128, 192) 2 more, 6 extents in pages of 64 B" in format_plan(more)
+    assert format_instruction(plan, 3) == "3 compute  t_dense c  %3 %2 -> %4 @mapped+128"

@@ -4,10 +4,10 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 
-from minigraph.plan.report import Report, report
+from minigraph.plan.report import Mapped, Report, report
 from minigraph.plan.verify import verify
 
-from .build import Maker, chain, corrupt, swap, training
+from .build import Maker, chain, corrupt, scattered, swap, training
 
 
 def test_figures_of_a_chain_are_those_worked_out_by_hand() -> None:
@@ -118,3 +118,19 @@ def test_the_budget_and_the_least_one_are_told_where_they_are_given() -> None:
     told = report(chain(), budget_bytes=2048, least_budget_bytes=320)
     assert told.feasible and (told.budget_bytes, told.least_budget_bytes) == (2048, 320)
     assert "2.00 KiB, 320 B would do" in told.text()
+
+
+def test_mapped_buffers_are_live_device_bytes_and_their_addresses_take_no_memory() -> None:
+    result = report(scattered())
+    assert result.by_class == {"input": 64, "activation": 192}  # at 1: a in two pieces, data and kept
+    assert result.peak_instruction == (1, "kept")
+    assert (result.planned_bytes, result.transient_bytes, result.host_bytes) == (320, 320, 0)
+    assert result.mapped == Mapped(buffers=2, bytes=256, page_bytes=64, extents=4)
+    assert result.json()["mapped"] == {"buffers": 2, "bytes": 256, "page_bytes": 64, "extents": 4}
+    assert "mapped" in result.text() and result.mapped.text() in result.text()
+    assert "2 buffers at 256 B of further addresses, which show 4 extents" in result.text()
+
+
+def test_a_plan_without_mapped_arenas_tells_of_none() -> None:
+    assert report(chain()).mapped is None and report(chain()).json()["mapped"] is None
+    assert "mapped" not in report(chain()).text()

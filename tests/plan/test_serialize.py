@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from minigraph.base import MXNetError
+from minigraph.plan.plan import Arena
 from minigraph.plan.serialize import diff, dumps, load, loads, save
 from minigraph.plan.verify import verify
 
-from .build import Maker, TunedParams, chain, corrupt, swap, training
+from .build import Maker, TunedParams, chain, corrupt, mapped_arena, scattered, swap, training
 from .random_plans import random_plan
 
 
@@ -31,7 +32,7 @@ def tuned() -> Any:
     return m.plan(inputs=(data,), outputs=(a, b))
 
 
-@pytest.mark.parametrize("make", [chain, training, swap, tuned, lambda: random_plan(5)])
+@pytest.mark.parametrize("make", [chain, training, swap, tuned, scattered, lambda: random_plan(5)])
 @pytest.mark.parametrize("name", ["plan.json", "plan.json.gz"])
 def test_a_saved_plan_comes_back_equal(make: Any, name: str, tmp_path: Path) -> None:
     plan = make()
@@ -144,7 +145,7 @@ def leaves(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def test_whatever_is_put_in_whatever_place_of_a_file_the_error_is_a_clear_one() -> None:
     refused = 0
-    for make in (swap, tuned):
+    for make in (swap, tuned, scattered):
         document = json.loads(dumps(make()))
         for container, key in list(leaves(document)):
             kept = container[key]
@@ -222,6 +223,21 @@ def test_moved_buffers_and_grown_arenas_are_listed() -> None:
     assert "planned: 320 B -> 384 B (+64 bytes)" in text
     assert "arena transient: size: 320 B -> 384 B (+64 bytes)" in text
     assert "buffers changed: 1\n  b: 64 bytes @transient+128 -> 64 bytes @transient+320" in text
+
+
+def test_changed_and_renamed_mapped_arenas_are_listed() -> None:
+    plan = scattered()
+    extents = (*plan.arenas[3].extents[:3], (256, 64))
+    assert diff(plan, replace(plan, arenas=(*plan.arenas[:3], mapped_arena(64, extents)))) == (
+        "arena mapped: extents: 4 -> 4, 3 of them the same\n")
+    other = mapped_arena(128, ((0, 128),))
+    assert ("arena mapped: size: 256 B -> 128 B (-128 bytes), pages: 64 B -> 128 B (+64 bytes), extents: 4 -> 1, 0 of "
+            "them the same") in diff(plan, replace(plan, arenas=(*plan.arenas[:3], other)))
+    text = diff(plan, replace(plan, arenas=(*plan.arenas[:3], replace(plan.arenas[3], name="more"))))
+    assert "arena mapped: removed\narena more: added" in text
+    assert "a: 128 bytes @mapped+0 -> 128 bytes @more+0" in text
+    assert "arena mapped: mapped -> host, pages: 64 B -> 0 B" in diff(
+        plan, replace(plan, arenas=(*plan.arenas[:3], Arena("mapped", "host", 256))))
 
 
 def test_added_removed_changed_and_moved_instructions_are_listed() -> None:
