@@ -5,8 +5,8 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from ...base import MXNetError
 from .driver import Driver
+from .library import LibraryFunctions
 from .modules import Call
 
 THREAD_LOCAL = 1
@@ -25,52 +25,30 @@ class Graphs:
     """The driver's graph functions. MXNetError where it lacks them, or refuses a capture."""
 
     def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-        self._functions: dict[str, Any] = {}
+        self._library = LibraryFunctions(driver, _FUNCTIONS, "replay this program as a graph", "run without graph=True")
 
     def capture(self, calls: Sequence[Call], stream: Any) -> int:
         """The handle of an executable graph of what the calls put on `stream` and on streams forked from it."""
-        self._ask("cuStreamBeginCapture_v2", stream.handle, THREAD_LOCAL)
+        self._library.call("cuStreamBeginCapture_v2", stream.handle, THREAD_LOCAL)
         graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
         try:
             for function, arguments in calls:
                 function(*arguments)
         except BaseException:
-            self._function("cuStreamEndCapture")(stream.handle, ctypes.byref(graph))
+            self._library.result("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
             raise
-        self._ask("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
+        self._library.call("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
         try:
-            self._ask("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, 0)
+            self._library.call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, 0)
         finally:
-            self._ask("cuGraphDestroy", graph)
+            self._library.call("cuGraphDestroy", graph)
         assert executable.value is not None
         return executable.value
 
     def replay(self, executable: int, stream: Any) -> Call:
         """The call that launches an executable graph."""
-        return self._ask, ("cuGraphLaunch", executable, stream.handle)
+        return self._library.call, ("cuGraphLaunch", executable, stream.handle)
 
     def destroy(self, executable: int) -> None:
         """Free an executable graph."""
-        self._ask("cuGraphExecDestroy", executable)
-
-    def _ask(self, name: str, *arguments: Any) -> None:
-        result = self._function(name)(*arguments)
-        if result:
-            text = ctypes.c_char_p()
-            self._driver.library.cuGetErrorString(result, ctypes.byref(text))
-            reason = (text.value or b"unknown error").decode()
-            raise MXNetError(f"the CUDA driver cannot replay this program as a graph: {name} failed with {result} "
-                             f"({reason}); run without graph=True")
-
-    def _function(self, name: str) -> Any:
-        found = self._functions.get(name)
-        if found is None:
-            try:
-                found = getattr(self._driver.library, name)
-            except AttributeError as error:
-                raise MXNetError(f"this CUDA driver has no {name}, so it cannot replay graphs; update it, or run "
-                                 f"without graph=True") from error
-            found.argtypes, found.restype = _FUNCTIONS[name], ctypes.c_int
-            self._functions[name] = found
-        return found
+        self._library.call("cuGraphExecDestroy", executable)

@@ -37,11 +37,12 @@ def without_graphs():
         step(load(line(2), graph=True), 1)
     texts.append(str(caught.value))
     device().graphs = Graphs(loaded)
-    begin = device().graphs._function("cuStreamBeginCapture_v2")
-    device().graphs._functions["cuStreamBeginCapture_v2"] = lambda *arguments: 801
+    library = device().graphs._library
+    begin = library._find("cuStreamBeginCapture_v2")
+    library._found["cuStreamBeginCapture_v2"] = lambda *arguments: 801
     with pytest.raises(MXNetError) as caught:
         step(load(line(2), graph=True), 1)
-    device().graphs._functions["cuStreamBeginCapture_v2"] = begin
+    library._found["cuStreamBeginCapture_v2"] = begin
     return [*texts, str(caught.value)]
 
 
