@@ -8,8 +8,10 @@ from __future__ import annotations
 import threading
 from bisect import insort
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from ...base import OutOfMemoryError, align, format_bytes
 
@@ -17,6 +19,7 @@ ALIGNMENT = 256
 """Bytes to which addresses and sizes are rounded: what cuMemAlloc promises, and no load instruction wants more."""
 BLOCK_BYTES = 2 << 20
 """Blocks are multiples of the driver's own page: small executors share one, and a large arena wastes less than one."""
+T = TypeVar("T")
 
 
 class MemoryRefused(Exception):
@@ -111,7 +114,7 @@ class Pool:
         self.pooled = pooled
         self.used_bytes = self.peak_bytes = self.reserved_bytes = 0
         self._blocks: list[Block] = []
-        self._freed: deque[Allocation] = deque()
+        self._freed: deque[Callable[[], None]] = deque()
         self._lock = threading.RLock()
 
     def allocate(self, nbytes: int) -> Allocation:
@@ -123,15 +126,42 @@ class Pool:
             size = align(nbytes, ALIGNMENT) if self.pooled else nbytes
             block, hole = self._best_fit(size) or self._new_block(size, nbytes)
             allocation = Allocation(block.address + block.cut(hole, size), size, block)
-            self.used_bytes += size
-            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+            self._count(size)
             self.source.hand_out(allocation.address, size)
             return allocation
+
+    def charge(self, nbytes: int, make: Callable[[], T]) -> T:
+        """Count as in use what `make` takes from the device itself, `nbytes` that lie in no block, until `discharge`.
+
+        DeviceMemoryError when there is no room, or `make` raises MemoryRefused.
+        """
+        with self._lock:
+            self.collect()
+            self._release_free_blocks()
+            try:
+                if nbytes > self._source_bytes():
+                    raise MemoryRefused
+                made = make()
+            except MemoryRefused:
+                raise self._refusal(nbytes) from None
+            self.reserved_bytes += nbytes
+            self._count(nbytes)
+            return made
+
+    def discharge(self, nbytes: int) -> None:
+        """What was charged has gone back to the device."""
+        with self._lock:
+            self.reserved_bytes -= nbytes
+            self.used_bytes -= nbytes
 
     def free(self, allocation: Allocation) -> None:
         """Note that a piece is no longer wanted. Calls nothing, so it is safe in finalizers."""
         if allocation.block is not None:
-            self._freed.append(allocation)
+            self.later(partial(self._take_back, allocation))
+
+    def later(self, give_back: Callable[[], None]) -> None:
+        """Note what is to be called once the device has come to the end of all that it does now; safe in finalizers."""
+        self._freed.append(give_back)
 
     def collect(self) -> None:
         """Make what was freed available again, after the device has come to the end of its use."""
@@ -141,15 +171,15 @@ class Pool:
             count = len(self._freed)
             self.source.settle()
             for _ in range(count):
-                self._take_back(self._freed.popleft())
+                self._freed.popleft()()
             if not self.pooled:
                 self._release_free_blocks()
 
     def trim(self) -> int:
-        """Give the blocks that nobody uses back to the source; the bytes that were given back."""
+        """Give back what nobody uses; the bytes that were given back."""
         with self._lock:
-            self.collect()
             before = self.reserved_bytes
+            self.collect()
             self._release_free_blocks()
             return before - self.reserved_bytes
 
@@ -188,12 +218,19 @@ class Pool:
         self._release_free_blocks()
         block = self._try_block(wanted) or self._try_block(size)
         if block is None:
-            free, hole = self.free_bytes, self.largest_hole_bytes
-            raise DeviceMemoryError(
-                f"the device has no {format_bytes(asked)} ({asked} bytes) for an arena: {format_bytes(free)} are free, "
-                f"the largest piece is {format_bytes(hole)}, and executors hold {format_bytes(self.used_bytes)}; "
-                f"choose a smaller batch or a memory budget, or let go of other executors", asked, free, hole)
+            raise self._refusal(asked)
         return block, block.holes[0]
+
+    def _refusal(self, asked: int) -> DeviceMemoryError:
+        free, hole = self.free_bytes, self.largest_hole_bytes
+        return DeviceMemoryError(
+            f"the device has no {format_bytes(asked)} ({asked} bytes) for an arena: {format_bytes(free)} are free, "
+            f"the largest piece is {format_bytes(hole)}, and executors hold {format_bytes(self.used_bytes)}; "
+            f"choose a smaller batch or a memory budget, or let go of other executors", asked, free, hole)
+
+    def _count(self, nbytes: int) -> None:
+        self.used_bytes += nbytes
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
 
     def _try_block(self, nbytes: int) -> Block | None:
         if self.capacity_bytes is not None and self.reserved_bytes + nbytes > self.capacity_bytes:

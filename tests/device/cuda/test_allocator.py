@@ -6,41 +6,9 @@ import random
 import pytest
 
 from minigraph.base import OutOfMemoryError
-from minigraph.device.cuda.allocator import ALIGNMENT, BLOCK_BYTES, DeviceMemoryError, MemoryRefused, Pool
+from minigraph.device.cuda.allocator import ALIGNMENT, BLOCK_BYTES, DeviceMemoryError, Pool
 
-MIB = 1 << 20
-
-
-class Book:
-    """A device of so many bytes; blocks lie far apart, so that no hole spans two."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.room = nbytes
-        self.blocks: dict[int, int] = {}
-        self.settled = 0
-        self.next = 1 << 40
-
-    def allocate(self, nbytes: int) -> int:
-        if nbytes > self.room:
-            raise MemoryRefused
-        self.room -= nbytes
-        address, self.next = self.next, self.next + (1 << 36)
-        self.blocks[address] = nbytes
-        return address
-
-    def release(self, address: int) -> None:
-        self.room += self.blocks.pop(address)
-
-    def free_bytes(self) -> int:
-        return self.room
-
-    def settle(self) -> None:
-        self.settled += 1
-
-    def hand_out(self, address: int, nbytes: int) -> None:
-        assert any(b <= address and address + nbytes <= b + n for b, n in self.blocks.items())
-
-    take_back = hand_out
+from .books import MIB, Book
 
 
 def test_small_pieces_share_one_block_of_the_source():
