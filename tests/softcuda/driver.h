@@ -44,6 +44,7 @@ struct Settings {
   int workers = 1;
   int compute_capability = 90;
   size_t align_bytes = 256;  // of allocations, so also the slack between their end and the guard page
+  size_t page_bytes = size_t(2) << 20;  // the granularity of virtual memory management, as on GPUs
   bool poison = true, guard = true, race = false, drop = false, leaks = false;
 };
 

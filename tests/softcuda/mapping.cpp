@@ -17,12 +17,12 @@
 namespace softcuda {
 namespace {
 
-constexpr size_t kGranularity = size_t(2) << 20;   // least and recommended, as on GPUs
+size_t least_bytes() { return driver.settings.page_bytes; }  // least and recommended, 2 MiB on GPUs
 constexpr uintptr_t kMemory = uintptr_t(1) << 63;  // plus a place in the file: above all addresses
 
 using Mappings = std::map<uintptr_t, Mapping>;
 
-bool is_granular(size_t n) { return n % kGranularity == 0; }
+bool is_granular(size_t n) { return n % least_bytes() == 0; }
 
 void *pointer(uintptr_t address) { return reinterpret_cast<void *>(address); }
 
@@ -40,8 +40,8 @@ int memory_file() {
 }
 
 bool poison_file(uint64_t offset, size_t bytes) {
-  static const std::vector<char> &poison = *new std::vector<char>(kGranularity, char(kPoison));
-  for (size_t at = 0; at < bytes; at += kGranularity)
+  static const std::vector<char> &poison = *new std::vector<char>(least_bytes(), char(kPoison));
+  for (size_t at = 0; at < bytes; at += least_bytes())
     if (pwrite(memory_file(), poison.data(), poison.size(), offset + at) != ssize_t(poison.size()))
       return false;
   return true;
@@ -223,7 +223,7 @@ SOFTCUDA_API cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloc
   if (CUresult error = check_properties(properties)) return error;
   bool known = option == CU_MEM_ALLOC_GRANULARITY_MINIMUM || option == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
   if (!known) return CUDA_ERROR_INVALID_VALUE;
-  *granularity = kGranularity;
+  *granularity = least_bytes();
   return CUDA_SUCCESS;
 }
 
@@ -234,7 +234,7 @@ SOFTCUDA_API cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
   if (!handle || flags) return CUDA_ERROR_INVALID_VALUE;
   if (CUresult error = check_properties(properties)) return error;
   if (!bytes || !is_granular(bytes))
-    return refuse("cuMemCreate: %zu bytes are no multiple of the granularity, %zu", bytes, kGranularity);
+    return refuse("cuMemCreate: %zu bytes are no multiple of the granularity, %zu", bytes, least_bytes());
   Counters &counters = driver.counters;
   if (bytes > driver.settings.capacity_bytes - counters.bytes_live) return CUDA_ERROR_OUT_OF_MEMORY;
   Physical memory;
@@ -266,10 +266,10 @@ SOFTCUDA_API cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alig
   if (!address || flags) return CUDA_ERROR_INVALID_VALUE;
   if (!bytes || !is_granular(bytes) || !is_granular(hint))
     return refuse("cuMemAddressReserve: %zu bytes, or the hint %p, are no multiple of the granularity, %zu",
-                  bytes, pointer(hint), kGranularity);
+                  bytes, pointer(hint), least_bytes());
   if (alignment & (alignment - 1))
     return refuse("cuMemAddressReserve: the alignment %zu is no power of two", alignment);
-  alignment = std::max(alignment, kGranularity);
+  alignment = std::max(alignment, least_bytes());
   size_t page_bytes = bytes + alignment + 2 * kPage;  // with a guard page at either end
   void *pages = mmap(nullptr, page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (pages == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -306,7 +306,7 @@ SOFTCUDA_API cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGen
   if (offset) return refuse("cuMemMap: the offset is %zu, and must be 0", offset);
   if (!bytes || !is_granular(bytes) || !is_granular(address))
     return refuse("cuMemMap: %zu bytes, or the address %p, are no multiple of the granularity, %zu", bytes,
-                  pointer(address), kGranularity);
+                  pointer(address), least_bytes());
   auto memory = driver.physical.find(handle);
   if (memory == driver.physical.end() || memory->second.released)
     return refuse("cuMemMap: %llu is no handle of live memory", handle);

@@ -77,6 +77,9 @@ Settings read_settings() {
   s.align_bytes = number("SOFTCUDA_ALIGN", s.align_bytes);
   if (s.align_bytes < 1 || s.align_bytes > 4096 || (s.align_bytes & (s.align_bytes - 1)))
     refuse("SOFTCUDA_ALIGN", getenv("SOFTCUDA_ALIGN"), "a power of two up to 4096");
+  s.page_bytes = byte_count("SOFTCUDA_PAGE", s.page_bytes);
+  if (s.page_bytes < 4096 || (s.page_bytes & (s.page_bytes - 1)))
+    refuse("SOFTCUDA_PAGE", getenv("SOFTCUDA_PAGE"), "a power of two from 4096 on");
   s.poison = flag("SOFTCUDA_POISON", s.poison);
   s.guard = flag("SOFTCUDA_GUARD", s.guard);
   s.race = flag("SOFTCUDA_RACE", s.race);
