@@ -1,7 +1,12 @@
 """Storages of a plan: the buffers that share bytes, as views or in place, taken together."""
 from __future__ import annotations
 
-from ..plan.plan import Plan
+from ..plan.plan import Arena, Plan
+
+
+def is_transient(arena: Arena) -> bool:
+    """Whether what lies in an arena lives within one run: in the transient one, or where pages of it are mapped."""
+    return arena.name == "transient" or arena.space == "mapped"
 
 
 def storage_roots(plan: Plan) -> list[int]:
@@ -25,7 +30,6 @@ def storages_by_death(plan: Plan) -> dict[int, list[int]]:
     outputs = {roots[b] for b in plan.outputs.values()}
     result: dict[int, list[int]] = {}
     for b, death in dies.items():
-        arena = plan.arenas[columns.arena[b]]
-        if (arena.name == "transient" or arena.space == "mapped") and b not in outputs:
+        if is_transient(plan.arenas[columns.arena[b]]) and b not in outputs:
             result.setdefault(death, []).append(b)
     return result

@@ -18,8 +18,10 @@ from .families import import_families
 from .graph import Graphs
 from .memory import CudaMemory, SeparateMemory
 from .modules import FatbinImages, Images, Kernels, SoftwareImages
+from .paged import PagedArena
 from .program import CudaProgram
 from .resources import DeviceSource, HandlePool, Holdings, PinnedPool
+from .virtual import VirtualMemory
 
 NON_BLOCKING = 1
 """Stream flag: not ordered with the NULL stream."""
@@ -33,7 +35,6 @@ class CudaDevice:
     layouts = None
     host_caches = False
     fuses = staticmethod(choices.fuses)
-    page_bytes = 0
 
     def __init__(self, driver: Driver, index: int) -> None:
         import_families()
@@ -49,7 +50,18 @@ class CudaDevice:
         self.dead_graphs: deque[int] = deque()
         with self.context:
             self.kernels = Kernels(driver, self._images())
+            self.virtual = VirtualMemory(driver, index)
         driver.at_exit(self._shut_down)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of the pages of which a transient arena can be made; 0 where the GPU maps none, or no pool is asked
+        for: then every buffer has an allocation of its own."""
+        return self.virtual.page_bytes if self.driver.settings.pooled else 0
+
+    def paged_arena(self) -> PagedArena:
+        """An empty arena of pages, with addresses for all memory of the device."""
+        return PagedArena(self.pool, self.virtual, self.context.total_bytes)
 
     def memory(self) -> CudaMemory:
         """Empty arenas for a new group of programs."""
@@ -103,6 +115,7 @@ class CudaDevice:
                 self._settle()
                 self.pinned.trim()
                 self.pool.release_all()
+                self.virtual.free_all()
         with contextlib.suppress(Exception):
             self.context.detach()
 

@@ -5,25 +5,22 @@ list.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...base import MXNetError, TensorType
 from ...plan.plan import COMPUTE_STREAM, STREAMS, Kind, Plan
-from ..storages import storages_by_death
+from ..storages import is_transient, storages_by_death
 from .checking import IdChecks
 from .launch import Launch, Operand, kernel_op
-from .memory import Binding, CudaMemory
+from .memory import Binding, CudaMemory, Span
 from .modules import Call
 from .resources import Holdings
 
 if TYPE_CHECKING:
     from .device import CudaDevice
-
-Span = tuple[int, int]
-"""Bytes of device memory: (address, address past the end)."""
 
 
 class Loading:
@@ -190,11 +187,13 @@ class PoisonedLoading(Loading):
 
     def _before_program(self) -> list[Call]:
         """Bytes of other programs of the group are left alone, for their outputs may still be read."""
-        columns = self.plan.buffers
-        transient = [b for b in range(len(columns)) if self.plan.arenas[columns.arena[b]].name == "transient"]
-        inputs = [self._span(b) for b in self.plan.inputs.values()]
-        spans = subtract(merged(map(self._span, transient)), merged(inputs))
+        columns, arenas = self.plan.buffers, self.plan.arenas
+        transient = [b for b in range(len(columns)) if is_transient(arenas[columns.arena[b]])]
+        spans = subtract(self._places(transient), self._places(self.plan.inputs.values()))
         return [call for span in spans for call in self._poison(span)]
+
+    def _places(self, buffers: Iterable[int]) -> list[Span]:
+        return merged([span for b in buffers for span in self.memory.spans(self.plan, b, self.binding)])
 
     def _span(self, b: int) -> Span:
         address = self.binding.addresses[b]
@@ -205,7 +204,7 @@ class PoisonedLoading(Loading):
         return [(self.cuda.memset_d8_async, (begin, 0xFF, end - begin, self.memory.streams[0]))] if end > begin else []
 
 
-def merged(spans: Iterator[Span] | Sequence[Span]) -> list[Span]:
+def merged(spans: Iterable[Span]) -> list[Span]:
     """The same bytes in spans that neither touch nor overlap, ascending."""
     result: list[Span] = []
     for begin, end in sorted(spans):

@@ -1,19 +1,22 @@
 """Arenas in device memory, the group's streams, and the ways in and out for arrays of the host.
 
-`CudaMemory` keeps each arena in one piece of the pool. `SeparateMemory` gives every storage an allocation of its own,
-for finding a kernel that leaves its buffer. Both say where a plan's buffers lie by `bind`.
+`CudaMemory` keeps each arena in one piece of the pool, or the transient one in pages, of which mapped arenas show some
+once more. `SeparateMemory` gives every storage an allocation of its own, for finding a kernel that leaves its buffer.
+Both say where a plan's buffers lie by `bind`.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ...base import MXNetError, OutOfMemoryError, Shape, format_bytes
-from ...plan.plan import STREAMS, Plan
+from ...base import MXNetError, Shape, format_bytes
+from ...plan.plan import STREAMS, Arena, Plan
 from ..storages import storage_roots
 from .allocator import Allocation
+from .paged import MappedArena, PagedArena
 from .staging import Staging
 
 if TYPE_CHECKING:
@@ -22,18 +25,23 @@ if TYPE_CHECKING:
 TRANSFER_BYTES = 1 << 20
 """Page-locked bytes through which `write` sends an array; two of them, so that one fills while the other travels."""
 NOTHING = Allocation(0, 0, None)
+ON_DEVICE = ("device", "mapped")
+"""Spaces of arenas that kernels read and write."""
+Span = tuple[int, int]
+"""Bytes of device memory: (address, address past the end)."""
 
 
 @dataclass(frozen=True)
 class Binding:
     """Where a plan's buffers lie: an address for each, 0 for those on the host; `host` is the host arenas by number.
 
-    It holds while the memory's `generation` is the same.
+    It holds while the memory's `generation` is the same. Mapped arenas are there as long as somebody holds them.
     """
 
     addresses: list[int]
     host: dict[int, np.ndarray]
     generation: int
+    mapped: tuple[MappedArena, ...] = ()
 
 
 class CudaMemory:
@@ -46,8 +54,9 @@ class CudaMemory:
         self.device = device
         self.generation = 0
         self.holdings = device.holdings(self)
-        self.arenas = {"persistent": NOTHING, "transient": NOTHING}
+        self.arenas: dict[str, Allocation | PagedArena] = {"persistent": NOTHING, "transient": NOTHING}
         self._sizes = {"persistent": 0, "transient": 0}
+        self._mapped: WeakValueDictionary[str, MappedArena] = WeakValueDictionary()
         self._host: dict[str, np.ndarray] = {}
         with device.context:
             self.streams = tuple(self.holdings.stream() for _ in STREAMS)
@@ -58,13 +67,23 @@ class CudaMemory:
     def reserve(self, persistent_bytes: int, transient_bytes: int, page_bytes: int = 0) -> None:
         """Make both arenas at least this large; persistent contents are kept, new persistent bytes are zero.
 
-        DeviceMemoryError when there is no room: the persistent arena is then as before, and the transient one is as
-        large as before, its contents lost.
+        With `page_bytes` the transient one is made of pages from now on. DeviceMemoryError when there is no room: the
+        persistent arena is then as before, and the transient one is as large as before, its contents lost.
         """
-        if persistent_bytes > self._sizes["persistent"] or transient_bytes > self._sizes["transient"]:
+        self._check_pages(page_bytes)
+        in_pages = page_bytes > 0 and not isinstance(self.arenas["transient"], PagedArena)
+        if in_pages or persistent_bytes > self._sizes["persistent"] or transient_bytes > self._sizes["transient"]:
             with self.device.context:
                 self._reserve_persistent(persistent_bytes)
-                self._reserve_transient(transient_bytes)
+                self._reserve_transient(transient_bytes, in_pages)
+
+    def _check_pages(self, page_bytes: int) -> None:
+        least = self.device.page_bytes
+        if page_bytes and (least == 0 or page_bytes % least):
+            can = f"pages of {least} bytes and their multiples" if least else "no pages"
+            raise MXNetError(f"the transient arena is to be made of pages of {page_bytes} bytes, and "
+                             f"{self.device.context.device_name} maps {can}; compile the plan for this device "
+                             f"(Request.page_bytes)")
 
     def _reserve_persistent(self, nbytes: int) -> None:
         had, old = self._sizes["persistent"], self.arenas["persistent"]
@@ -77,18 +96,34 @@ class CudaMemory:
         cuda.memset_d8_async(new.address + had, 0, nbytes - had, stream)
         self._replace("persistent", new, nbytes)
 
-    def _reserve_transient(self, nbytes: int) -> None:
-        had = self._sizes["transient"]
-        if nbytes <= had:
+    def _reserve_transient(self, nbytes: int, in_pages: bool) -> None:
+        had, arena = self._sizes["transient"], self.arenas["transient"]
+        if isinstance(arena, PagedArena):
+            arena.grow(nbytes)
+            self._sizes["transient"] = arena.nbytes
+            return
+        if nbytes <= had and not in_pages:
             return
         self._replace("transient", NOTHING, 0)
         try:
-            self._replace("transient", self.holdings.memory(nbytes), nbytes)
-        except OutOfMemoryError:
+            if in_pages:
+                self._make_pages(max(nbytes, had))
+            else:
+                self._replace("transient", self.holdings.memory(nbytes), nbytes)
+        except MXNetError:
             self._replace("transient", self.holdings.memory(had), had)
             raise
 
-    def _replace(self, name: str, allocation: Allocation, nbytes: int) -> None:
+    def _make_pages(self, nbytes: int) -> None:
+        arena = self.device.paged_arena()
+        try:
+            arena.grow(nbytes)
+        except BaseException:
+            arena.free()
+            raise
+        self._replace("transient", self.holdings.add(PagedArena.free, arena), arena.nbytes)
+
+    def _replace(self, name: str, allocation: Allocation | PagedArena, nbytes: int) -> None:
         self.holdings.drop(self.arenas[name])
         self.arenas[name], self._sizes[name] = allocation, nbytes
         self.generation += 1
@@ -124,26 +159,48 @@ class CudaMemory:
         return array
 
     def bind(self, plan: Plan) -> Binding:
-        """Where the plan's buffers lie now; MXNetError when its arenas are larger than these."""
-        host = self._host_arenas(plan)
-        bases = []
-        for number, arena in enumerate(plan.arenas):
-            if number not in host and arena.bytes > self._sizes[arena.name]:
-                raise MXNetError(f"the plan of `{plan.program}` takes {format_bytes(arena.bytes)} of the {arena.name} "
-                                 f"arena, which has {format_bytes(self._sizes[arena.name])}; reserve it first")
-            bases.append(0 if number in host else self.arenas[arena.name].address)
-        columns = plan.buffers
+        """Where the plan's buffers lie now, with its mapped arenas made; MXNetError when its arenas are larger than
+        these."""
+        host, columns = self._host_arenas(plan), plan.buffers
+        mapped = {number: self._mapped_arena(arena) for number, arena in enumerate(plan.arenas)
+                  if arena.space == "mapped"}
+        bases = [0 if number in host else mapped[number].address if number in mapped else self._base(plan, arena)
+                 for number, arena in enumerate(plan.arenas)]
         addresses = [0 if arena in host else bases[arena] + offset
                      for arena, offset in zip(columns.arena, columns.offset, strict=True)]
-        return Binding(addresses, host, self.generation)
+        return Binding(addresses, host, self.generation, tuple(mapped.values()))
+
+    def _base(self, plan: Plan, arena: Arena) -> int:
+        if arena.bytes > self._sizes[arena.name]:
+            raise MXNetError(f"the plan of `{plan.program}` takes {format_bytes(arena.bytes)} of the {arena.name} "
+                             f"arena, which has {format_bytes(self._sizes[arena.name])}; reserve it first")
+        return self.arenas[arena.name].address
+
+    def _mapped_arena(self, arena: Arena) -> MappedArena:
+        """What shows the arena's extents; programs with equal ones share it."""
+        found, pages = self._mapped.get(arena.name), self.arenas["transient"]
+        if found is None:
+            if not isinstance(pages, PagedArena):
+                raise MXNetError(f"the arena {arena.name} shows pages of the transient arena, which is not made of "
+                                 f"pages; reserve it with page_bytes={arena.page_bytes} first")
+            found = self._mapped[arena.name] = pages.mapped(arena)
+        elif found.extents != arena.extents:
+            raise MXNetError(f"two plans have mapped arenas of the name {arena.name} that show other pages; name each "
+                             f"after its extents")
+        return found
+
+    def spans(self, plan: Plan, b: int, binding: Binding) -> list[Span]:
+        """Where the bytes of a device buffer lie, by addresses that tell them from all others: of no mapped arena."""
+        found = [(self.arenas[plan.arenas[k].name].address + offset, nbytes) for k, offset, nbytes in plan.pieces(b)]
+        return [(begin, begin + nbytes) for begin, nbytes in found]
 
     def _host_arenas(self, plan: Plan) -> dict[int, np.ndarray]:
         for arena in plan.arenas:
-            if arena.space not in ("device", "host") and arena.bytes:
+            if arena.space not in ON_DEVICE and arena.space != "host" and arena.bytes:
                 raise MXNetError(f"the plan of `{plan.program}` swaps {format_bytes(arena.bytes)} to a {arena.space}; "
                                  f"the GPU swaps to host memory: plan with host_budget=")
         return {number: self.host_arena(arena.name, arena.bytes) for number, arena in enumerate(plan.arenas)
-                if arena.space != "device"}
+                if arena.space not in ON_DEVICE}
 
     # -- contents ----------------------------------------------------------------------------------------------
     def read(self, arena: str, offset: int, shape: Shape, dtype: np.dtype) -> np.ndarray:
@@ -194,10 +251,12 @@ class CudaMemory:
         return self._transfer
 
     def _address(self, arena: str, offset: int, nbytes: int) -> int:
-        if offset + nbytes > self._sizes[arena]:
-            raise MXNetError(f"the {arena} arena has {self._sizes[arena]} bytes, and bytes {offset} to "
-                             f"{offset + nbytes} were asked for; reserve it first")
-        return self.arenas[arena].address + offset
+        shown = self._mapped.get(arena)
+        size = self._sizes.get(arena, 0) if shown is None else shown.nbytes
+        if offset + nbytes > size:
+            raise MXNetError(f"the {arena} arena has {size} bytes, and bytes {offset} to {offset + nbytes} were asked "
+                             f"for; reserve it first")
+        return (self.arenas[arena] if shown is None else shown).address + offset
 
     def ran(self, plan: Plan, binding: Binding) -> None:
         """Told after each run of a plan."""
@@ -212,6 +271,9 @@ class CudaMemory:
 
     def close(self) -> None:
         """Give arenas, streams and host memory back."""
+        for shown in list(self._mapped.values()):
+            shown.free()
+        self._mapped.clear()
         self.arenas = dict.fromkeys(self.arenas, NOTHING)
         self._sizes = dict.fromkeys(self._sizes, 0)
         self._host.clear()
@@ -226,7 +288,7 @@ class SeparateMemory(CudaMemory):
     def __init__(self, device: CudaDevice) -> None:
         super().__init__(device)
         self._kept: dict[int, Allocation] = {}
-        self._last: dict[int, int] = {}
+        self._last: dict[tuple[str, int], int] = {}
 
     def forget(self) -> None:
         """Give all persistent allocations back."""
@@ -256,10 +318,14 @@ class SeparateMemory(CudaMemory):
                      for b, root in enumerate(roots)]
         return Binding(addresses, host, self.generation)
 
+    def spans(self, plan: Plan, b: int, binding: Binding) -> list[Span]:
+        """The buffer's bytes in the allocation of its storage."""
+        return [(binding.addresses[b], binding.addresses[b] + plan.buffers.bytes[b])]
+
     def ran(self, plan: Plan, binding: Binding) -> None:
         """Note where outputs lie, for they are asked for by their place in the arena."""
         for b in (*plan.outputs.values(), *plan.inputs.values()):
-            self._last[plan.buffers.offset[b]] = binding.addresses[b]
+            self._last[plan.arenas[plan.buffers.arena[b]].name, plan.buffers.offset[b]] = binding.addresses[b]
 
     def close(self) -> None:
         """Give everything back."""
@@ -270,9 +336,9 @@ class SeparateMemory(CudaMemory):
     def _address(self, arena: str, offset: int, nbytes: int) -> int:
         if arena == "persistent":
             return self._place(offset, nbytes).address
-        if offset not in self._last:
-            raise MXNetError(f"no program has run that keeps a value at byte {offset} of the transient arena")
-        return self._last[offset]
+        if (arena, offset) not in self._last:
+            raise MXNetError(f"no program has run that keeps a value at byte {offset} of the {arena} arena")
+        return self._last[arena, offset]
 
     def _place(self, offset: int, nbytes: int) -> Allocation:
         place = self._kept.get(offset)

@@ -69,14 +69,14 @@ def device():
 
 def load(plan: Plan, **options: Any):
     memory = device().memory()
-    memory.reserve(plan.arenas[0].bytes, plan.arenas[1].bytes)
+    memory.reserve(plan.arenas[0].bytes, plan.arenas[1].bytes, plan.page_bytes)
     return device().load(plan, memory, **options)
 
 
 def output(program, name: str = "out"):
     b = program.plan.outputs[name]
-    columns = program.plan.buffers
-    return program.memory.read("transient", columns.offset[b], columns.shape[b], columns.dtype[b])
+    columns, arenas = program.plan.buffers, program.plan.arenas
+    return program.memory.read(arenas[columns.arena[b]].name, columns.offset[b], columns.shape[b], columns.dtype[b])
 
 
 def step(program, value: float):
