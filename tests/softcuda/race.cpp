@@ -97,13 +97,15 @@ void check_use(const Use &use, int lane, const VectorClock &clock, const char *n
     check_read(driver.history, use, now, clock);
 }
 
-// The bytes that an operation uses twice, by two addresses, and writes.
-void check_aliases(const std::vector<Use> &uses, const AccessRecord &now) {
+// The bytes that an operation uses twice, by two addresses, and writes. Sorts the uses: those that overlap one
+// then follow it.
+void check_aliases(std::vector<Use> &uses, const AccessRecord &now) {
+  std::sort(uses.begin(), uses.end(), [](const Use &a, const Use &b) { return a.begin < b.begin; });
   for (auto one = uses.begin(); one != uses.end(); ++one)
-    for (auto other = uses.begin(); other != one; ++other) {
-      uintptr_t begin = std::max(one->begin, other->begin), end = std::min(one->end, other->end);
-      if (begin >= end || one->shift == other->shift || !(one->write || other->write)) continue;
+    for (auto other = one + 1; other != uses.end() && other->begin < one->end; ++other) {
+      if (one->shift == other->shift || !(one->write || other->write)) continue;
       if (++driver.counters.races > kReportedRaces) return;
+      uintptr_t begin = other->begin, end = std::min(one->end, other->end);
       message("RACE within %s on %s: it writes memory that it uses by two addresses, %zx..%zx and %zx..%zx",
               now.name, driver.lanes[now.lane].c_str(), size_t(begin + one->shift), size_t(end + one->shift),
               size_t(begin + other->shift), size_t(end + other->shift));

@@ -44,9 +44,9 @@ def test_copy_over_several_pages_races_with_a_kernel_on_one_of_them(run):
     assert "RACE write after write: a copy to the device on stream 2 vs axpy on stream 1" in outcome.messages
 
 
-@pytest.mark.parametrize(("distance", "found"), [(0, 1), (256, 0)])
-def test_one_launch_that_writes_what_it_reads_by_another_address_is_found(run, distance, found):
-    outcome = run(mapping_order.use_two_addresses_in_one_launch, distance, RACE=1)
+@pytest.mark.parametrize(("addresses", "distance", "found"), [(2, 0, 1), (2, 256, 0), (1, 0, 0)])
+def test_one_launch_that_writes_what_it_reads_by_another_address_is_found(run, addresses, distance, found):
+    outcome = run(mapping_order.read_and_write_in_one_launch, addresses, distance, RACE=1)
     assert races(outcome) == found
     assert ("RACE within axpy on the NULL stream: it writes memory that it uses by two" in outcome.messages) == found
 

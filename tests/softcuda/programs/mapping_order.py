@@ -68,11 +68,12 @@ def copy_over_a_page_in_use(gpu: Any) -> Any:
     gpu.context.synchronize()
 
 
-def use_two_addresses_in_one_launch(gpu: Any, distance: int) -> Any:
-    """A kernel reads 64 floats by one address and writes 64 that begin so far behind them by another one."""
+def read_and_write_in_one_launch(gpu: Any, addresses: int, distance: int) -> Any:
+    """A kernel reads 64 floats of a page and writes 64 that begin so far behind them, by one address or two."""
     memory = Memory(gpu)
     handle = memory.create()
-    x, y = memory.show([handle]), memory.show([handle]) + distance
+    shown = [memory.show([handle]) for _ in range(addresses)]
+    x, y = shown[0], shown[-1] + distance
     for address in (x, y):
         gpu.library.softcuda_region(address, 256)
     gpu.launch("axpy", "fPPi", (1.0, x, y, 64), block=64)
