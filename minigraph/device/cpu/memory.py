@@ -48,8 +48,8 @@ class CpuMemory:
         """Make both arenas at least this large; persistent contents are kept, new persistent bytes are zero.
 
         With `page_bytes` the transient arena is made of pages that can be mapped; it is replaced if it is not so yet.
-        Mapped arenas show the new one. OutOfMemoryError when there is no room: the persistent arena is then as before,
-        and the transient one as large as before. MXNetError for pages that cannot be mapped here.
+        Mapped arenas show the new one. OutOfMemoryError when there is no room, MXNetError for pages that the system
+        does not map: persistent contents are kept then too, and the transient arena is as large as before.
         """
         least = least_page_bytes()
         if page_bytes and (not least or page_bytes % least):
@@ -67,7 +67,7 @@ class CpuMemory:
         self.generation += 1
         try:
             self._make_transient(nbytes, paged)
-        except OutOfMemoryError:
+        except MXNetError:
             self._make_transient(had, was_paged)
             raise
 

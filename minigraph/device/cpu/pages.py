@@ -8,7 +8,9 @@ size (PSS), but in its resident size (RSS) once for each address at which they h
 
 Anonymous memory, of which other arenas consist, comes in huge pages where NumPy's advice is heeded, and processors look
 those up faster. Shared memory gets them nearly nowhere by default, but Linux 6.1 and newer make them on demand
-(MADV_COLLAPSE); a mapping shows a huge page as one where whole huge pages are mapped.
+(MADV_COLLAPSE); a mapping shows a huge page as one where whole huge pages are mapped. With all transient buffers of a
+step in pages in random order, ResNet-18 and 50 took 1.02 to 1.05 of their usual time where pages had 16 KiB to 1 MiB,
+and 0.99 to 1.00 with pages of 2 MiB (batch 16, one thread of an EPYC, Linux 6.18; in one piece of such memory 1.00).
 
 A forked child would share these pages with its parent, and what it writes would change the parent's results. So they do
 not come along (MADV_DONTFORK): arenas refuse a child by an error, and an array that it kept from before ends it at the

@@ -228,8 +228,10 @@ def test_a_system_that_makes_no_such_memory_says_why(monkeypatch: pytest.MonkeyP
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(os, "memfd_create", refuse)
+    program = load(chain(4, 1))
     with pytest.raises(MXNetError, match=r"makes no memory of pages that can be mapped \(Too many open files\)"):
-        Pages(PAGE_BYTES)
+        program.memory.reserve(0, PAGE_BYTES, PAGE_BYTES)
+    assert same_bits(run(program, feeds(chain(4, 1))), expected(chain(4, 1), feeds(chain(4, 1))))
 
 
 def test_more_mappings_than_the_system_allows_are_one_clear_error() -> None:
