@@ -20,7 +20,7 @@ from .context import Context
 from .device.device import Device, Memory
 from .graph import Graph
 from .graph.infer import infer_dtypes, infer_shapes
-from .memory.layout import HOME, PERSISTENT, PersistentLayout, Place
+from .memory.layout import HOME, PersistentLayout, Place
 from .ndarray import register_waiter
 from .ops.control import LAST_STEP
 from .ops.op import format_shape, is_complete
@@ -299,7 +299,7 @@ def persistent_places(plan: Plan) -> dict[str, Place]:
     """Where a plan has its persistent tensors, in the plan's order."""
     columns = plan.buffers
     return {tensor.name: Place(columns.offset[b], columns.shape[b], columns.dtype[b], columns.buffer_class[b],
-                               PERSISTENT if plan.arenas[columns.arena[b]].space == "device" else HOME)
+                               plan.arenas[columns.arena[b]].name)
             for tensor in plan.persistent for b in (tensor.first,)}
 
 

@@ -129,6 +129,15 @@ def test_a_plan_whose_states_lie_elsewhere_is_refused_and_nothing_changes() -> N
     assert ready.group.layout.places == places
 
 
+def test_an_unverified_plan_that_has_a_weight_in_another_arena_is_refused() -> None:
+    made = planned(verify=False)
+    first = next(tensor.first for tensor in made.persistent if tensor.name == "conv0_weight")
+    columns = replace(made.buffers, arena=[1 if b == first else k for b, k in enumerate(made.buffers.arena)])
+    ready, _ = executor(verify=False)
+    with pytest.raises(MXNetError, match="has conv0_weight at byte .* of the transient arena, and here it lies"):
+        ready.use_plan("step", replace(made, buffers=columns))
+
+
 def test_a_damaged_plan_is_found_by_the_verifier() -> None:
     made = planned()
     columns = replace(made.buffers, offset=[0] * len(made.buffers))

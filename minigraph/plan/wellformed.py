@@ -20,6 +20,8 @@ from .plan import Arena, Kind
 COPIES = (Kind.COPY_OUT, Kind.COPY_IN)
 MOST_BYTES = 1 << 56
 """The most bytes of an arena: more than anything holds, and addresses over all arenas stay numbers of 64 bits."""
+_OWN = ("persistent", "transient")
+"""The arenas of a device's own memory, by their numbers."""
 _ON_DEVICE = ("device", "mapped")
 _SPACES = ("device", "host", "file", "mapped")
 
@@ -48,6 +50,9 @@ def _check_arenas(places: Places) -> None:
         if arena.space != "mapped" and (arena.page_bytes or arena.extents):
             places.fail(f"arena {arena.name!r} lies in {arena.space!r}, and has pages of {arena.page_bytes} bytes and "
                         f"{len(arena.extents)} extents; only a mapped arena has any")
+    own = [arena.name for arena in arenas if arena.space == "device"]
+    if arenas and (own != list(_OWN) or any(arena.space != "device" for arena in arenas[:2])):
+        places.fail(f"the arenas in 'device' are {own}; they must be {list(_OWN)}, and stand before all others")
     mapped = [arena for arena in arenas if arena.space == "mapped"]
     for arena in mapped:
         _check_mapped(places, arena, mapped[0].page_bytes)
@@ -56,20 +61,17 @@ def _check_arenas(places: Places) -> None:
 def _check_mapped(places: Places, arena: Arena, page_bytes: int) -> None:
     """A mapped arena shows whole pages of the transient arena, as many bytes as it has, and of the plan's one size."""
     what, page = f"mapped arena {arena.name!r}", arena.page_bytes
-    shown = [other for other in places.plan.arenas if other.name == "transient" and other.space == "device"]
-    if not shown:
-        places.fail(f"{what} has nothing to show; there must be an arena 'transient' in 'device'")
+    room = places.plan.arenas[_OWN.index("transient")].bytes
     if page <= 0 or page % ALIGNMENT:
         places.fail(f"{what} has pages of {page} bytes; they must have a multiple of {ALIGNMENT}, and more than none")
     if page != page_bytes:
         places.fail(f"{what} has pages of {page} bytes, and another mapped arena of {page_bytes}; they must be equal")
-    if shown[0].bytes % page:
-        places.fail(f"{what} has pages of {page} bytes, and the transient arena {shown[0].bytes} bytes; they must be "
-                    f"whole pages")
+    if room % page:
+        places.fail(f"{what} has pages of {page} bytes, and the transient arena {room} bytes; they must be whole pages")
     for offset, nbytes in arena.extents:
-        if offset < 0 or nbytes <= 0 or offset % page or nbytes % page or offset + nbytes > shown[0].bytes:
+        if offset < 0 or nbytes <= 0 or offset % page or nbytes % page or offset + nbytes > room:
             places.fail(f"{what} shows bytes [{offset}, {offset + nbytes}) of the transient arena; an extent must be "
-                        f"one or more whole pages of {page} bytes within the {shown[0].bytes} bytes of that arena")
+                        f"one or more whole pages of {page} bytes within the {room} bytes of that arena")
     total = sum(extent.bytes for extent in arena.extents)
     if not arena.extents or total != arena.bytes:
         places.fail(f"{what} has {arena.bytes} bytes and {len(arena.extents)} extents of {total} bytes together; both "
@@ -139,17 +141,18 @@ def _check_ranges(places: Places) -> None:
 
 
 def _check_named(places: Places) -> None:
-    """What the outside reads and writes are buffers of the plan; what outlives it does not lie in transient pages."""
+    """What the outside reads and writes are buffers of the plan; what outlives it does not lie where other
+    programs write."""
     plan = places.plan
     held = [(t.name, b) for t in plan.persistent for b in (t.first, t.last)]
     for name, b in (*plan.inputs.items(), *plan.outputs.items(), *held):
         if not 0 <= b < len(places):
             places.fail(f"{name!r} is buffer {b}; the plan has buffers 0 to {len(places) - 1}")
-    for name, b in held:
-        if plan.arenas[plan.buffers.arena[b]].space == "mapped":
-            places.fail(f"persistent tensor {name!r} is {places.buffer(b)}, which lies in mapped arena "
-                        f"{plan.arenas[plan.buffers.arena[b]].name!r}; that shows transient memory, which other "
-                        f"programs use too")
+    for tensor in plan.persistent:
+        arena = plan.arenas[plan.buffers.arena[tensor.first]]
+        if arena.name == "transient" or arena.space == "mapped":
+            places.fail(f"persistent tensor {tensor.name!r} is {places.buffer(tensor.first)}, which lies in arena "
+                        f"{arena.name!r}; that is transient memory, which other programs write too")
 
 
 def _needed_bytes(places: Places) -> Int64Array:

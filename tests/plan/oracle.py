@@ -78,6 +78,10 @@ def arena_faults(plan: Plan) -> Iterator[str]:
     pages = {arena.page_bytes for arena in plan.arenas if arena.space == "mapped"}
     if len(pages) > 1:
         yield "pages of several sizes"
+    own = [(arena.name, arena.space) for arena in plan.arenas[:2]]
+    if own != [("persistent", "device"), ("transient", "device")] or "device" in [a.space for a in plan.arenas[2:]]:
+        yield "other arenas than a device has"
+        return
     for arena in plan.arenas:
         if arena.bytes < 0:
             yield f"{arena.name} has no size"
@@ -86,10 +90,8 @@ def arena_faults(plan: Plan) -> Iterator[str]:
                 yield f"{arena.name} has pages"
             continue
         page = arena.page_bytes
-        transient = plan.arenas[names.index("transient")] if "transient" in names else None
-        if transient is None or transient.space != "device":
-            yield f"{arena.name} shows nothing"
-        elif page < 1 or page % 64 or transient.bytes % page:
+        transient = plan.arenas[1]
+        if page < 1 or page % 64 or transient.bytes % page:
             yield f"{arena.name} has no whole pages"
         elif not arena.extents or sum(extent.bytes for extent in arena.extents) != arena.bytes:
             yield f"{arena.name} is not as large as what it shows"
@@ -120,8 +122,9 @@ def place_faults(plan: Plan) -> Iterator[str]:
         if len(set(where.of(b))) < len(where.of(b)):
             yield f"{b} overlaps itself"
     for tensor in plan.persistent:
-        if any(plan.arenas[plan.buffers.arena[b]].space == "mapped" for b in (tensor.first, tensor.last)):
-            yield f"{tensor.name} is mapped"
+        arena = plan.arenas[plan.buffers.arena[tensor.first]]
+        if arena.name == "transient" or arena.space == "mapped":
+            yield f"{tensor.name} is transient"
 
 
 def operand_faults(plan: Plan) -> Iterator[str]:

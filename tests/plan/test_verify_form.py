@@ -59,6 +59,22 @@ def test_arenas_of_unknown_spaces_are_refused() -> None:
     assert "'moon'" in str(failure(dataclasses.replace(plan, arenas=arenas)))
 
 
+def test_arenas_that_no_device_has_are_refused() -> None:
+    plan = chain()
+    persistent, transient, host = plan.arenas
+    for arenas in ((transient, persistent, host), (persistent, host, transient), (persistent,),
+                   (*plan.arenas, Arena("more", "device", 64)), (persistent, dataclasses.replace(transient, name="x"))):
+        told = str(failure(dataclasses.replace(plan, arenas=arenas)))
+        assert "they must be ['persistent', 'transient'], and stand before all others" in told
+    assert "two arenas 'host'" in str(failure(dataclasses.replace(plan, arenas=(*plan.arenas, host))))
+
+
+def test_a_persistent_tensor_in_transient_memory_is_refused() -> None:
+    plan = corrupt(training(), b_arena=(1, 1))
+    plan.buffers.arena[4] = 1
+    assert "persistent tensor 'weight' is buffer 1 'weight', which lies in arena 'transient'" in str(failure(plan))
+
+
 # -- what an instruction may overwrite --------------------------------------------------------------------------
 def binary_in_place(op: str, same: bool) -> Plan:
     """An op that writes over its second input, or over a tensor that it reads through both."""

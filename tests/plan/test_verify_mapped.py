@@ -183,8 +183,8 @@ def test_copies_go_from_and_to_mapped_arenas_and_wait_for_their_pieces() -> None
     (3, {"space": "device"}, "has pages of 64 bytes and 4 extents; only a mapped arena has any"),
     (1, {"page_bytes": 64}, "has pages of 64 bytes and 0 extents; only a mapped arena has any"),
     (2, {"extents": (Extent(0, 64),)}, "has pages of 0 bytes and 1 extents; only a mapped arena has any"),
-    (1, {"space": "host"}, "there must be an arena 'transient' in 'device'"),
-    (1, {"name": "other"}, "there must be an arena 'transient' in 'device'"),
+    (1, {"space": "host"}, r"'device' are \['persistent'\]; they must be \['persistent', 'transient'\]"),
+    (1, {"name": "other"}, r"'device' are \['persistent', 'other'\]; they must be \['persistent', 'transient'\]"),
     (3, {"name": "transient"}, "there are two arenas 'transient'"),
     (0, {"name": "mapped"}, "there are two arenas 'mapped'"),
 ])
@@ -212,7 +212,7 @@ def test_a_persistent_tensor_in_a_mapped_arena_is_refused() -> None:
     arenas = (*plan.arenas, mapped_arena(64, ((0, 64),)))
     plan = corrupt(replace(plan, arenas=arenas), b_arena=(1, 3))
     plan.buffers.arena[4] = 3
-    assert "which lies in mapped arena 'mapped'" in str(failure(plan))
+    assert "which lies in arena 'mapped'; that is transient memory" in str(failure(plan))
 
 
 def test_tensors_without_elements_may_lie_at_the_end_of_a_mapped_arena() -> None:
