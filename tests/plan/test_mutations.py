@@ -1,9 +1,9 @@
-"""Good plans with one type, operand or parameter changed at random: what the verifier lets pass runs, on real kernels,
-and gives the same bits unless the change is one that another network could have asked for."""
+"""Good plans with one type, operand, parameter or place changed at random: what the verifier lets pass runs, on real
+kernels, and gives the same bits unless the change is one that another network could have asked for."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
@@ -19,6 +19,7 @@ from minigraph.plan.verify import VerificationError, verify
 from minigraph.planning import plan
 
 from .build import corrupt
+from .mapping import mapped, remapping
 
 DTYPES = ("int32", "float64", "uint8", "int8", "float16", "bool")
 CHANGES = 60
@@ -65,6 +66,12 @@ def outputs(made: Plan) -> dict[str, np.ndarray]:
         return {name: np.array(run.value(b)) for name, b in made.outputs.items()}
     finally:
         run.close()
+
+
+@cache
+def paged() -> tuple[Plan, ...]:
+    """The step of convolutions over transient pages in other orders, with mapped arenas."""
+    return tuple(mapped(networks()[0], seed, device_of(mx.cpu()).page_bytes) for seed in (1, 2))
 
 
 def changed_type(made: Plan, chance: random.Random) -> Plan:
@@ -118,10 +125,15 @@ def other(value: Any, chance: random.Random) -> Any:
     return value
 
 
-def accepted(change: Any, seed: int) -> Iterator[tuple[Plan, Plan]]:
+def remapped(made: Plan, chance: random.Random) -> Plan:
+    """A plan with mapped arenas in which one of them, or a buffer's place, is another."""
+    return remapping(made, chance.randrange(2**32))
+
+
+def accepted(change: Any, seed: int, plans: Sequence[Plan] = ()) -> Iterator[tuple[Plan, Plan]]:
     """Changed plans that the verifier lets pass, each with the good one."""
     device = device_of(mx.cpu())
-    for number, made in enumerate(networks()):
+    for number, made in enumerate(plans or networks()):
         chance = random.Random(f"{seed} {number}")
         for _ in range(CHANGES):
             plan_ = change(made, chance)
@@ -162,3 +174,19 @@ def test_plans_with_changed_operands_or_params_are_refused_or_run(change: Any) -
         expected = good[networks().index(made)]
         assert {name: value.shape for name, value in got.items()} == {n: v.shape for n, v in expected.items()}
     assert ran > CHANGES / 20
+
+
+@pytest.mark.skipif(not device_of(mx.cpu()).page_bytes, reason="this system maps no pages twice")
+def test_plans_with_changed_extents_pages_or_places_are_refused_or_give_the_same_bits() -> None:
+    good, ran = outputs(networks()[0]), 0
+    for made, plan_ in accepted(remapped, 3, paged()):
+        assert made.planned_bytes >= networks()[0].planned_bytes
+        try:
+            got = outputs(plan_)
+        except mx.base.MXNetError as error:
+            assert "page" in str(error), str(error)
+            continue
+        ran += plan_ != made
+        for name, value in got.items():
+            np.testing.assert_array_equal(value, good[name])
+    assert CHANGES / 10 < ran < CHANGES
