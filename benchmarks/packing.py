@@ -6,8 +6,9 @@ First the eleven "challenging" instances of google/minimalloc, read from DIR: ea
 minimalloc (C++) takes 0.6 to 5.4 seconds for each, as its authors say. Then steps of the zoo's networks, in `plain` and
 under budgets, packed by the planner's packing and by simple heuristics in the same run. A ratio is the transient arena
 over the most bytes that live at once; that of a plan under a budget is what packing reaches when it is not stopped at
-the first arena within the budget. SmartPool's and CnMem's ratios are those of Zhang et al. (arXiv 1903.06631, batches
-of 100 of CIFAR).
+the first arena within the budget. The last table packs the same buffers by pages that can be mapped, of which a GPU has
+none below 2 MiB and Linux none below 4 KiB. SmartPool's and CnMem's ratios are those of Zhang et al. (arXiv 1903.06631,
+batches of 100 of CIFAR).
 """
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ import numpy as np
 
 from benchmarks.cases import SGD, Case, add_choice, choose, write, write_json
 from minigraph.base import OutOfMemoryError
-from minigraph.memory.packing import Problem, pack, validate
+from minigraph.memory.packing import Problem, pack, pack_pages, page_bytes_for, validate
 from minigraph.memory.packing.placement import Placer
 from minigraph.plan.live import device_storages
 from minigraph.plan.plan import Plan
@@ -93,9 +94,25 @@ SHARES = (None, 0.5, 0.1)
 """Plans of a network: `plain`, and budgets at these shares of the way from the least that fits to plain."""
 
 
+LEAST_PAGES = {"2 MiB": 2 << 20, "4 KiB": 4 << 10}
+"""Least pages that a device can map: of a GPU, and of Linux."""
+
+
+@dataclass(frozen=True)
+class Paged:
+    """One plan packed by pages: arena over lower bound, buffers in the mapped arena, its extents, processor time."""
+
+    page_bytes: int
+    pages: int
+    ratio: float
+    mapped: int
+    extents: int
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Row:
-    """One plan: bytes at the lower bound, and ratios of arenas to it by the planner and by simple heuristics."""
+    """One plan: bytes at the lower bound, and ratios of arenas to it by the planner, by simple heuristics, by pages."""
 
     name: str
     share: float | None
@@ -103,6 +120,7 @@ class Row:
     bound_bytes: int
     planned: float
     simple: dict[str, float]
+    paged: dict[str, Paged]
     smartpool: float | None
     cnmem: float | None
 
@@ -136,6 +154,17 @@ def simple_ratios(problem: Problem) -> dict[str, float]:
     return {name: placer.top(placer.fit(order.tolist(), best)) / placer.bound for name, (order, best) in orders.items()}
 
 
+def measure_pages(problem: Problem, least_page_bytes: int) -> Paged:
+    """Pack a problem by pages, and validate what comes out."""
+    page_bytes = page_bytes_for(problem.lower_bound_bytes, least_page_bytes)
+    start = time.process_time()
+    solution = pack_pages(problem, page_bytes)
+    seconds = time.process_time() - start
+    validate(problem, solution)
+    return Paged(page_bytes, solution.bytes // page_bytes, solution.bytes / problem.lower_bound_bytes,
+                 int(solution.mapped.sum()), len(solution.extents), seconds)
+
+
 def measure(case: Published) -> list[Row]:
     """Plan one network in plain and under budgets."""
     symbol, shapes = case.symbol(), case.shapes
@@ -151,12 +180,13 @@ def measure(case: Published) -> list[Row]:
         problem = transient(made)
         rows.append(Row(case.name, share, len(problem), problem.lower_bound_bytes,
                         pack(problem).bytes / problem.lower_bound_bytes, simple_ratios(problem),
+                        {name: measure_pages(problem, least) for name, least in LEAST_PAGES.items()},
                         case.smartpool if share is None else None, case.cnmem if share is None else None))
     return rows
 
 
 def markdown(hard: Sequence[Hard], rows: Sequence[Row]) -> str:
-    """Both tables."""
+    """The tables."""
     lines = ["# Packing", "", "Written by `python -m benchmarks.packing`.", ""]
     if hard:
         lines += ["minimalloc's hard instances, within 1,048,576 bytes; seconds of processor time here, by Python, "
@@ -175,7 +205,20 @@ def markdown(hard: Sequence[Hard], rows: Sequence[Row]) -> str:
         simple = [f"{row.simple[name]:.4f}" for name in names]
         lines.append(f"| {row.name} | {'plain' if row.share is None else row.share} | {row.buffers} | "
                      f"{row.planned:.4f} | {' | '.join([*simple, *published])} |")
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *_paged_lines(rows), ""])
+
+
+def _paged_lines(rows: Sequence[Row]) -> list[str]:
+    """The table of packing by pages."""
+    lines = ["", "The same by pages, of at least 2 MiB and of at least 4 KiB: pages of the arena, arena over the most "
+             "bytes that live at once, buffers in the mapped arena, extents of that, seconds of processor time.", "",
+             "| network | budget |" + " pages | ratio | mapped | extents | seconds |" * len(LEAST_PAGES),
+             "|---" * (2 + 5 * len(LEAST_PAGES)) + "|"]
+    for row in rows:
+        cells = [f"{paged.pages} | {paged.ratio:.4f} | {paged.mapped} | {paged.extents} | {paged.seconds:.2f}"
+                 for paged in row.paged.values()]
+        lines.append(f"| {row.name} | {'plain' if row.share is None else row.share} | {' | '.join(cells)} |")
+    return lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
