@@ -10,6 +10,7 @@ import pytest
 
 import minigraph as mx
 from minigraph.base import OutOfMemoryError
+from minigraph.context import Context
 from minigraph.device.cpu.pages import least_page_bytes
 from minigraph.executor import Executor
 from minigraph.memory.packing import Problem, Solution
@@ -29,11 +30,13 @@ POLICIES: dict[str, dict[str, Any]] = {
     "lms": {"host_budget": "1GiB"}, "openai": {}, "rotor": {}}
 
 
+def pack_apart(problem: Problem, capacity_bytes: int | None = None, effort: str = "default") -> Solution:
+    """Packing in one piece that reuses nothing, so that every budget is met by pages."""
+    return Solution(problem.naive_offsets, problem.naive_bytes, "apart")
+
+
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packing in one piece reuses nothing, so that every budget is met by pages."""
-    def pack_apart(problem: Problem, capacity_bytes: int | None = None, effort: str = "default") -> Solution:
-        return Solution(problem.naive_offsets, problem.naive_bytes, "apart")
     monkeypatch.setattr(pack, "pack", pack_apart)
 
 
@@ -42,12 +45,12 @@ def program(policy: str, optimizer: str | None = "sgd", **options: Any) -> Progr
                    **{"budget": 1, **POLICIES[policy], **options})
 
 
-def bind(policy: str, **options: Any) -> Executor:
+def bind(policy: str, context: Context | None = None, **options: Any) -> Executor:
     symbol, inputs = convolutional(3), ("data", "softmax_label")
     requests = {name: "null" if name in inputs else "write" for name in symbol.list_arguments()}
     mx.random.seed(4)
-    exe = Executor(symbol, mx.cpu(), {"data": SHAPE}, inputs=inputs, grad_req=requests, memory=policy.split()[0],
-                   poison=True, **options)
+    exe = Executor(symbol, context or mx.cpu(), {"data": SHAPE}, inputs=inputs, grad_req=requests,
+                   memory=policy.split()[0], **{"poison": True, **options})
     draw = np.random.RandomState(0)
     for name in sorted(exe.arg_dict):
         exe.arg_dict[name][:] = draw.uniform(-0.5, 0.5, exe.arg_dict[name].shape)
