@@ -121,12 +121,15 @@ std::pair<Mappings::iterator, Mappings::iterator> whole_mappings(uintptr_t begin
 }
 
 CUresult change_access(Mappings::iterator at, CUmemAccess_flags access) {
-  Mapping &mapping = at->second;
-  if (mapping.access == access) return CUDA_SUCCESS;
-  mapping.access = access;
-  if (show(at->first, mapping)) return CUDA_SUCCESS;
-  message("cannot map %zu bytes of memory: too many mappings?", mapping.bytes);
-  return CUDA_ERROR_OUT_OF_MEMORY;
+  Mapping changed = at->second;
+  if (changed.access == access) return CUDA_SUCCESS;
+  changed.access = access;
+  if (!show(at->first, changed)) {
+    message("cannot map %zu bytes of memory: too many mappings?", changed.bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  at->second = changed;
+  return CUDA_SUCCESS;
 }
 
 CUresult check_access(const CUmemAccessDesc *descriptions, size_t count) {

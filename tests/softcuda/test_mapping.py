@@ -9,8 +9,9 @@ PAGE = mapping.PAGE
 INVALID_VALUE, INVALID_DEVICE, NOT_SUPPORTED = 1, 101, 801
 
 
-def test_device_says_that_it_manages_virtual_memory_in_pages_of_2_mib(run):
+def test_device_says_that_it_manages_virtual_memory_in_pages_of_2_mib_or_as_set(run):
     assert run(mapping.support).value == [1, PAGE, PAGE]
+    assert run(mapping.support, PAGE="4K").value == [1, 4096, 4096]
 
 
 # ---- what mappings show --------------------------------------------------------------------------
