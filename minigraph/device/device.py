@@ -5,21 +5,14 @@ nothing but call what is ready. An executor uses its device from one thread.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
-from ..base import Layouts, Shape, TensorType
-from ..ops.op import Op
-from ..plan.operands import AlgorithmChoices
+from ..base import Shape
+from ..ops.choices import AlgorithmChoices, FusionChoices, LayoutChoices
 from ..plan.plan import Plan
-
-LayoutChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Layouts]]
-"""Combinations of operand layouts that a device takes for an op, best first, from op, params, and plain types."""
-FusionChoices = Callable[[str, str, Any], bool]
-"""Whether to take an op that does what two did, from the first one's name, and name and params of the one for both."""
-
 
 Clock = Callable[[], float]
 """Seconds from some moment on."""

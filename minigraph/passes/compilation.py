@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Entry, Layouts, MXNetError, TensorType, parse_bytes
+from ..base import Algorithm, Builder, Entry, MXNetError, parse_bytes
 from ..graph import Graph
 from ..memory.layout import PersistentLayout
 from ..memory.policies import POLICIES, SEARCHES, Candidate
 from ..memory.schedule import Schedule
-from ..ops.op import Op
-from ..plan.operands import AlgorithmChoices
+from ..ops.choices import AlgorithmChoices, FusionChoices, LayoutChoices
 from ..plan.plan import Extent, Plan
 
 if TYPE_CHECKING:
@@ -72,14 +71,6 @@ def _bytes_of(name: str, given: int | str | None) -> int | None:
         return None if given is None else min(parse_bytes(given), UNBOUNDED)
     except ValueError as error:
         raise MXNetError(f"{name}: {error}") from error
-
-
-LayoutChoices = Callable[[Op, Any, Sequence[TensorType], Sequence[TensorType]], Sequence[Layouts]]
-"""Combinations of operand layouts that a device takes for an op, best first, from op, params, and plain types; all of
-them plain is always one."""
-FusionChoices = Callable[[str, str, Any], bool]
-"""Whether a device takes an op in the place of others: from the name of the op that takes over another, or does with an
-encoding, and name and params of the one that does what these did."""
 
 
 class Updater(Protocol):

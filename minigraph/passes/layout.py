@@ -12,10 +12,11 @@ from typing import Any
 from ..base import PLAIN, Entry, Layouts, MXNetError, TensorType
 from ..graph.graph import FORWARD, Graph
 from ..memory.machine import Machine, get_machine
+from ..ops.choices import LayoutChoices
 from ..ops.layout import conversion
 from ..ops.op import Op
 from ..ops.registry import get_op
-from .compilation import Compilation, LayoutChoices
+from .compilation import Compilation
 
 MOST_SWEEPS = 16
 """Times that all nodes are looked at for a better choice. Two or three are what chains need."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ..base import Algorithm, MXNetError, TensorType, align
 from ..graph.graph import Graph
+from ..ops.choices import AlgorithmChoices
 from ..ops.op import Op, OperatorError
-from ..plan.operands import AlgorithmChoices
 from .compilation import Compilation, Sharing
 
 

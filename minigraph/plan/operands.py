@@ -10,15 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ..base import BLOCKED, PLAIN, Algorithm, Shape, TensorType, stored_shape
-from ..ops.op import Op, format_shape
+from ..ops.choices import AlgorithmChoices
+from ..ops.op import format_shape
 from ..ops.registry import get_op
 from .places import Places
 from .plan import Kind
 from .wellformed import COPIES
-
-Types = Sequence[TensorType]
-AlgorithmChoices = Callable[[Op, Any, Types, Types], Sequence[Algorithm]]
-"""A device's ways to compute an op, fastest first, from op, params, and the types of inputs and outputs."""
 
 
 class Operands:

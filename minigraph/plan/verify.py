@@ -28,8 +28,9 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ops.choices import AlgorithmChoices
 from .homes import Homes
-from .operands import AlgorithmChoices, Operands
+from .operands import Operands
 from .places import Int64Array, Places, VerificationError
 from .plan import Kind, Plan
 from .wellformed import check_form

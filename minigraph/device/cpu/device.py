@@ -4,9 +4,9 @@ from __future__ import annotations
 import os
 
 from ...base import MXNetError
-from ...plan.operands import AlgorithmChoices
+from ...ops.choices import AlgorithmChoices, FusionChoices, LayoutChoices
 from ...plan.plan import Kind, Plan
-from ..device import FusionChoices, LayoutChoices, Memory
+from ..device import Memory
 from .memory import CpuMemory
 from .native import call
 from .native.bind import is_native
