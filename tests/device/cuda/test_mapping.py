@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minigraph.base import MXNetError, align
+from minigraph.base import MXNetError, OutOfMemoryError, align
 from minigraph.device.cuda import DeviceMemoryError, cuda_device
 from minigraph.device.cuda.allocator import ALIGNMENT
 from minigraph.device.cuda.virtual import VirtualMemory
 from minigraph.executor import Executor
+from minigraph.memory.packing import Solution
 from minigraph.optimizer import SGD
+from minigraph.passes import pack
 from minigraph.plan.plan import Plan
 from tests.plan.build import swap
 from tests.plan.mapping import mapped
@@ -102,6 +104,34 @@ def separately() -> tuple[list[str], int]:
 
 def test_with_an_allocation_for_each_tensor_no_page_is_mapped_and_a_mapped_plan_gives_the_same_bits():
     assert run(separately, MINIGRAPH_CUDA_POOL="off", SOFTCUDA_ALIGN=64) == [[], 0]
+
+
+def by_pages() -> list[Any]:
+    """Steps under the least budgets of policies, where tensors in one piece reuse nothing: whether the bits are those
+    of plain, the pages' bytes, what the pool counts beyond the plan, and whether the budget is kept."""
+    plain, pool, found = trained(ready(), "step"), cuda_device(0).pool, []
+    pack.pack = lambda problem, *_: Solution(problem.naive_offsets, problem.naive_bytes, "apart")
+    for options in ({"memory": "auto", "graph": True}, {"memory": "vdnn_all", "host_budget": "1GiB"}):
+        budget = least_budget(options)
+        live()
+        pool.peak_bytes = pool.used_bytes
+        exe = ready(budget=budget, **options)
+        same, (persistent, transient, *_) = trained(exe, "step") == plain, exe.plan.arenas
+        counted = pool.peak_bytes - exe.group.memory.staging.device_bytes
+        found.append([same, exe.plan.page_bytes, counted - align(persistent.bytes, ALIGNMENT) - transient.bytes,
+                      exe.plan.planned_bytes <= budget])
+        del exe
+    return [found, counters()["races"], live()]
+
+
+def least_budget(options: dict[str, Any]) -> int:
+    with pytest.raises(OutOfMemoryError) as refused:
+        ready(budget=1, **options).program("step")
+    return refused.value.asked_bytes
+
+
+def test_plans_by_pages_keep_their_budgets_to_the_byte_and_change_no_bit():
+    assert run(by_pages, SOFTCUDA_SCHED="lazy", **SMALL) == [[[True, PAGE, 0, True]] * 2, 0, NOTHING]
 
 
 # -- hand-made plans -----------------------------------------------------------------------------------------------
