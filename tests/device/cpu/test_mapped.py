@@ -64,6 +64,7 @@ def test_swapping_from_and_to_mapped_bytes_gives_the_same_bits_whatever_the_timi
     given, wanted = feeds(plan), expected(plan, feeds(plan))
     for seed in range(6):
         moved = remapped(plan, seed)
+        verify(moved)
         assert moved.planned_bytes - plan.planned_bytes < PAGE_BYTES
         for poison in (False, True):
             program = load(moved, CpuDevice(delay=Delay(seed, 1e-3, 1e-3, 1e-3)), poison=poison)
@@ -227,7 +228,7 @@ def test_dead_storages_of_one_stream_are_poisoned_wherever_they_lie() -> None:
 
 def test_poison_before_a_program_spares_inputs_wherever_they_lie_and_what_lies_below_the_plan() -> None:
     for seed in range(4):
-        plan = moved_up(remapped(one_stream(), seed, direct=False), PAGE_BYTES)
+        plan = moved_up(remapped(one_stream(), seed), PAGE_BYTES)
         program = load(plan, poison=True)
         below = program.memory.view("transient", 0, (PAGE_BYTES,), BYTES)
         below[:] = 5

@@ -60,7 +60,8 @@ def test_extents_that_continue_each_other_take_one_mapping() -> None:
 
 
 def test_views_of_results_outlive_program_arenas_and_memory() -> None:
-    plan = remapped(chain(4, 1, FLOATS), direct=False)
+    plans = (remapped(chain(4, 1, FLOATS), seed) for seed in range(20))
+    plan = next(plan for plan in plans if plan.buffers.arena[plan.outputs["out"]] > 2)
     before, program = mappings(), load(plan)
     wanted = run(program, feeds(plan))["out"]
     view = program.array(plan.outputs["out"])
