@@ -17,7 +17,8 @@ the ends of all pieces, and an access is to those of each piece. What is proved:
 - any two accesses of two streams to the same byte, one of them a write, are ordered by events: a vector clock for
   each stream, and for each cell the clock of the last write and the last access of each stream.
 
-It rests on one thing outside the plan: a program starts when the streams of the one before it are idle.
+It rests on two things outside the plan: a program starts when the streams of the one before it are idle, and a device
+shows in a mapped arena the pages that the plan says.
 """
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from .plan import Arena, Kind
 
 COPIES = (Kind.COPY_OUT, Kind.COPY_IN)
 MOST_BYTES = 1 << 56
-"""The most bytes of an arena: more than anything holds, and addresses over all arenas stay numbers of 64 bits."""
+"""The most bytes of all arenas: more than anything holds, and addresses over them stay numbers of 64 bits."""
 _OWN = ("persistent", "transient")
 """The arenas of a device's own memory, by their numbers."""
 _ON_DEVICE = ("device", "mapped")
@@ -40,10 +40,12 @@ def check_form(places: Places) -> int:
 def _check_arenas(places: Places) -> None:
     arenas = places.plan.arenas
     names: set[str] = set()
+    total = 0
     for arena in arenas:
-        if arena.space not in _SPACES or not 0 <= arena.bytes <= MOST_BYTES:
+        total += arena.bytes
+        if arena.space not in _SPACES or arena.bytes < 0 or total > MOST_BYTES:
             places.fail(f"arena {arena.name!r} lies in {arena.space!r} with {arena.bytes} bytes; it must lie in one "
-                        f"of {', '.join(_SPACES)} and have 0 to {MOST_BYTES} bytes")
+                        f"of {', '.join(_SPACES)}, and all arenas together have 0 to {MOST_BYTES} bytes")
         if arena.name in names:
             places.fail(f"there are two arenas {arena.name!r}; arenas must have different names")
         names.add(arena.name)

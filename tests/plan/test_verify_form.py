@@ -59,6 +59,13 @@ def test_arenas_of_unknown_spaces_are_refused() -> None:
     assert "'moon'" in str(failure(dataclasses.replace(plan, arenas=arenas)))
 
 
+@pytest.mark.parametrize("sizes", [(-64,), (1 << 57,), (1 << 56, 64), (1 << 56,) * 200])
+def test_arenas_of_more_bytes_than_addresses_reach_are_refused(sizes: tuple[int, ...]) -> None:
+    plan = chain()
+    more = [Arena(f"host{k}", "host", nbytes) for k, nbytes in enumerate(sizes)]
+    assert "together have 0 to" in str(failure(dataclasses.replace(plan, arenas=(*plan.arenas, *more))))
+
+
 def test_arenas_that_no_device_has_are_refused() -> None:
     plan = chain()
     persistent, transient, host = plan.arenas
