@@ -67,7 +67,7 @@ class CpuMemory:
         self.generation += 1
         try:
             self._make_transient(nbytes, paged)
-        except MXNetError:
+        except BaseException:  # such as KeyboardInterrupt, for pages of a gigabyte take up to two seconds
             self._make_transient(had, was_paged)
             raise
 

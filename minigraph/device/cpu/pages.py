@@ -39,7 +39,7 @@ _HUGE_BYTES = 2 << 20
 _MAP_FIXED, _PROT_NONE = 0x10, 0
 _MADV_POPULATE_WRITE, _MADV_COLLAPSE = 23, 25
 """Values of Linux's headers (asm-generic/mman-common.h) that Python's module `mmap` does not have."""
-_NO_MEMORY = frozenset((errno.ENOMEM, errno.ENOSPC, errno.EFBIG))
+_NO_MEMORY = frozenset((errno.ENOMEM, errno.ENOSPC))
 _TRACE_DOMAIN = np.lib.tracemalloc_domain
 """Where tracemalloc counts NumPy's arrays, and these with them."""
 
@@ -71,8 +71,8 @@ class Pages:
         except OSError as error:
             if error.errno in _NO_MEMORY:
                 raise _no_room(self.bytes, 0) from error
-            raise MXNetError(f"the system makes no memory of pages that can be mapped ({error.strerror}); plan "
-                             f"without mapped arenas") from error
+            raise MXNetError(f"the system makes no memory of pages that can be mapped ({error.strerror}); raise the "
+                             f"limits of this process, or give a larger memory budget, under which none are") from error
         self.array: np.ndarray = np.asarray(addresses)
         _trace(addresses, self.bytes)
 
@@ -91,7 +91,7 @@ class Pages:
                 raise
             raise MXNetError(f"arena {name!r} shows {len(pieces)} separate pieces of the transient arena, and the "
                              f"system has no more mappings for this process, which may have {_most_mappings()} in all "
-                             f"(vm.max_map_count); plan with larger pages, or raise that limit") from error
+                             f"(vm.max_map_count); raise that limit, or give a larger memory budget") from error
         _advise(addresses.first, addresses.bytes, _MADV_POPULATE_WRITE)  # or else a step's first writes fault
         return np.asarray(addresses)
 

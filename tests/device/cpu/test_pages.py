@@ -224,15 +224,22 @@ def test_memory_that_the_system_refuses_to_set_aside_is_told_when_it_is_reserved
         Pages(4 * PAGE_BYTES)
 
 
-def test_a_system_that_makes_no_such_memory_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error, wanted", [
+    (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), MXNetError), (KeyboardInterrupt(), KeyboardInterrupt)],
+    ids=["files", "interrupt"])
+def test_pages_that_cannot_be_made_say_why_and_leave_programs_that_run(
+        error: BaseException, wanted: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> int:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        raise error
 
+    plan = chain(4, 1)
+    program = load(plan)
     monkeypatch.setattr(os, "memfd_create", refuse)
-    program = load(chain(4, 1))
-    with pytest.raises(MXNetError, match=r"makes no memory of pages that can be mapped \(Too many open files\)"):
+    with pytest.raises(wanted) as caught:
         program.memory.reserve(0, PAGE_BYTES, PAGE_BYTES)
-    assert same_bits(run(program, feeds(chain(4, 1))), expected(chain(4, 1), feeds(chain(4, 1))))
+    if wanted is MXNetError:
+        assert "makes no memory of pages that can be mapped (Too many open files)" in str(caught.value)
+    assert same_bits(run(program, feeds(plan)), expected(plan, feeds(plan)))
 
 
 def test_more_mappings_than_the_system_allows_are_one_clear_error() -> None:
