@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .gaps import Gaps
+from .gaps import Gaps, Ranked
 from .problem import Int64Array, PagedSolution, Problem
 from .solve import pack
 
@@ -31,6 +31,8 @@ from .solve import pack
 MOST_PAGES = 16_384
 #: Windows of a size that are tried again, the last ones left first.
 WINDOWS_TRIED = 12
+#: Gaps, heads and tails that are tried, of those just large enough.
+TRIED = 16
 #: Buffers of less than this part of a page are packed into a slab at the bottom, which takes a small part of a page on
 #: training steps; larger ones fill what is left of pages.
 SLAB_PART = 1024
@@ -83,7 +85,7 @@ def _best_walk(problem: Problem, walked: Int64Array, unit: int, page_bytes: int,
         walk = _Walk(born, dies, size, close, rules, page_bytes)
         grown = walk.run(slab_bytes, problem.lower_bound_bytes)
         walks.append(walk)
-        if not grown or len(walks) >= WALKS and len(walks) * len(walked) > WALKED:
+        if not grown or len(walks) >= WALKS and sum(ended.work for ended in walks) > WORK:
             break
         for instant in grown:
             close |= (born <= instant) & (instant < dies)
@@ -104,8 +106,8 @@ class _Rules(NamedTuple):
 
 #: Tried in turn; six of those that left the least on large sliced steps and on plans under a tight budget.
 RULES = (_Rules(0.3, 0.7), _Rules(0.3, 0.7), _Rules(0.5, 0.7), _Rules(0.7, 0.5), _Rules(0.3, 0.5), _Rules(0.7, 0.3))
-#: No walk begins when so many have ended, and have placed so many buffers together.
-WALKS, WALKED = 2, 100_000
+#: No walk begins when so many have ended, and have placed so many buffers and compared so many ways to do so together.
+WALKS, WORK = 2, 400_000
 
 
 class _Choice(NamedTuple):
@@ -128,6 +130,7 @@ class _Walk:
         self._worth = rules.worth
         self._spared = int(rules.one_piece * page_bytes)
         self.arena_bytes = 0
+        self.work = len(size)
         self._gaps = Gaps(page_bytes)
         self._size, self._close, self._dies = size.tolist(), close.tolist(), dies.tolist()
         self._births = np.lexsort((-size, born)).tolist()
@@ -201,10 +204,13 @@ class _Walk:
         for window in islice(reversed(self._windows.get(size, {})), WINDOWS_TRIED):
             if all(gaps.is_free(first, last) for first, last in window):
                 return self._take(window)
-        while not (choices := [choice for choice in self._choices(size) if choice.run_bytes <= gaps.run_bytes]):
-            gaps.release(self.arena_bytes, self.arena_bytes + self.page_bytes)
-            self.arena_bytes += self.page_bytes
-        return self._take_in_pieces(size, min(choices))
+        choices = list(self._choices(size))
+        self.work += len(choices)
+        if (lacking := min(choice.run_bytes for choice in choices) - gaps.run_bytes) > 0:
+            gaps.release(self.arena_bytes, self.arena_bytes + lacking)
+            self.arena_bytes += lacking
+            choices = list(self._choices(size))
+        return self._take_in_pieces(size, min(choice for choice in choices if choice.run_bytes <= gaps.run_bytes))
 
     def _take(self, window: Window) -> Window:
         for first, last in window:
@@ -218,11 +224,11 @@ class _Walk:
     def _choices(self, size: int) -> Iterator[_Choice]:
         """Ways to place a buffer: in one piece, a head or none and the tail that fits it best, a tail and its head."""
         page, value, gaps = self.page_bytes, self._value, self._gaps
-        for _, first in gaps.lengths[bisect_left(gaps.lengths, (size, -1)):]:
+        for _, first in _some(gaps.lengths, size):
             head, rest = -first % page, -(first + size) % page
             cost = size - head + rest + value(head, made=rest) - self._spared
             yield _Choice(cost, 0, first, size, -1, 0)
-        for head, first in [(0, 0), *gaps.heads]:
+        for head, first in [(0, 0), *_some(gaps.heads, size % page), *gaps.heads[-TRIED:]]:
             over = (size - head) % page
             whole = size - head - over
             if whole < 0:
@@ -233,7 +239,7 @@ class _Walk:
             if over and at < len(gaps.tails):
                 tail, end = gaps.tails[at]
                 yield _Choice(whole + tail - over + value(head, tail), whole, first, head, end - tail, over)
-        for tail, end in gaps.tails:
+        for tail, end in _some(gaps.tails, size % page):
             over = (size - tail) % page
             at = bisect_left(gaps.heads, (over, 0))
             if over and tail + over <= size and at < len(gaps.heads):
@@ -264,6 +270,12 @@ class _Walk:
             before += self._take(((first, first + min(length, need)),))
             need -= min(length, need)
         return _joined([*before, *behind])
+
+
+def _some(ranked: Ranked, least: int) -> Ranked:
+    """The first entries of at least so many bytes, no more than are tried."""
+    at = bisect_left(ranked, (least, -1))
+    return ranked[at:at + TRIED]
 
 
 def _joined(pieces: list[Piece]) -> Window:
