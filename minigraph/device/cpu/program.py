@@ -98,8 +98,8 @@ class CpuProgram:
 
     def _arrays(self) -> list[np.ndarray]:
         """Live arrays over all buffers on the device; empty ones for those that no computation can use."""
-        on_device = [arena.space in ("device", "mapped") for arena in self.plan.arenas]
-        return [self.array(b) if on_device[arena] else _NOTHING for b, arena in enumerate(self.plan.buffers.arena)]
+        arenas = self.plan.arenas
+        return [self.array(b) if arenas[k].on_device else _NOTHING for b, k in enumerate(self.plan.buffers.arena)]
 
 
 @contextmanager

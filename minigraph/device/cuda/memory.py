@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 TRANSFER_BYTES = 1 << 20
 """Page-locked bytes through which `write` sends an array; two of them, so that one fills while the other travels."""
 NOTHING = Allocation(0, 0, None)
-ON_DEVICE = ("device", "mapped")
-"""Spaces of arenas that kernels read and write."""
 Span = tuple[int, int]
 """Bytes of device memory: (address, address past the end)."""
 
@@ -196,11 +194,11 @@ class CudaMemory:
 
     def _host_arenas(self, plan: Plan) -> dict[int, np.ndarray]:
         for arena in plan.arenas:
-            if arena.space not in ON_DEVICE and arena.space != "host" and arena.bytes:
+            if not arena.on_device and arena.space != "host" and arena.bytes:
                 raise MXNetError(f"the plan of `{plan.program}` swaps {format_bytes(arena.bytes)} to a {arena.space}; "
                                  f"the GPU swaps to host memory: plan with host_budget=")
         return {number: self.host_arena(arena.name, arena.bytes) for number, arena in enumerate(plan.arenas)
-                if arena.space not in ON_DEVICE}
+                if not arena.on_device}
 
     # -- contents ----------------------------------------------------------------------------------------------
     def read(self, arena: str, offset: int, shape: Shape, dtype: np.dtype) -> np.ndarray:
