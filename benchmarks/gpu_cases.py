@@ -1,4 +1,4 @@
-"""The cases of the GPU suite but for training: the machine, kernel files, wrappers, operators, launches, overlap."""
+"""The cases of the GPU suite but two sections: the machine, kernel files, wrappers, operators, launches, overlap."""
 from __future__ import annotations
 
 import importlib
@@ -317,21 +317,21 @@ def _overlap(options: Options, direction: str) -> dict[str, Any]:
             for _ in range(count):
                 function(*arguments)
 
-        copy_ms, once_ms = _milliseconds(cuda, copy), _milliseconds(cuda, lambda: compute(10)) / 10
+        copy_ms, once_ms = milliseconds(cuda, copy), milliseconds(cuda, lambda: compute(10)) / 10
         count = max(1, round(copy_ms / once_ms))
-        compute_ms = _milliseconds(cuda, lambda: compute(count))
+        compute_ms = milliseconds(cuda, lambda: compute(count))
 
         def both() -> None:
             copy()
             compute(count)
 
-        both_ms = _milliseconds(cuda, both)
+        both_ms = milliseconds(cuda, both)
     hidden = (copy_ms + compute_ms - both_ms) / min(copy_ms, compute_ms)
     return {"bytes": nbytes, "copy_ms": copy_ms, "compute_ms": compute_ms, "both_ms": both_ms, "overlap": hidden,
             "gigabytes_a_second": nbytes / copy_ms / 1e6}
 
 
-def _milliseconds(cuda: Any, work: Callable[[], Any]) -> float:
+def milliseconds(cuda: Any, work: Callable[[], Any]) -> float:
     """The median of five runs, after one that is not counted."""
     times = []
     for _ in range(6):

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import gpu_cases, gpu_training
+from . import gpu_cases, gpu_mapping, gpu_training
 from .gpu_cases import Case, Options
 
 CRASHED = 3
@@ -46,12 +46,13 @@ class Section:
 
 SECTIONS = (
     Section("build", 75, gpu_cases.build),
-    Section("machine", 15, gpu_cases.machine),
+    Section("machine", 10, gpu_cases.machine),
     Section("fatbins", 20, gpu_cases.fatbins),
     Section("wrappers", 15, gpu_cases.wrappers),
     Section("operators", 70, gpu_cases.operators),
-    Section("launches", 15, gpu_cases.launches),
-    Section("overlap", 15, gpu_cases.overlap),
+    Section("launches", 10, gpu_cases.launches),
+    Section("overlap", 10, gpu_cases.overlap),
+    Section("mapping", 15, gpu_mapping.cases),
     Section("training", 75, gpu_training.cases, fresh=True),
 )
 
