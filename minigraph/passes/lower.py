@@ -13,6 +13,7 @@ from ..plan.plan import (
     OUT_STREAM,
     PERSISTENT_CLASSES,
     STREAMS,
+    TRANSIENT_ARENA,
     Arena,
     BufferColumns,
     Figures,
@@ -25,7 +26,6 @@ from .compilation import Compilation, PageMapping
 from .events import without_implied
 from .fingerprint import fingerprint
 
-PERSISTENT_ARENA, TRANSIENT_ARENA = 0, 1
 _UINT8 = np.dtype(np.uint8)
 
 

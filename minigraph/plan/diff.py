@@ -44,7 +44,7 @@ def _heads(a: Plan, b: Plan) -> list[str]:
     lines += [_bytes(name, x, y) for name, x, y in (
         ("planned", a.planned_bytes, b.planned_bytes), ("naive", a.figures.naive_bytes, b.figures.naive_bytes),
         ("lower bound", a.figures.lower_bound_bytes, b.figures.lower_bound_bytes)) if x != y]
-    arenas_a, arenas_b = ({arena.name: arena for arena in plan.arenas} for plan in (a, b))
+    arenas_a, arenas_b = _arenas(a), _arenas(b)
     for name in dict.fromkeys((*arenas_a, *arenas_b)):
         old, new = arenas_a.get(name), arenas_b.get(name)
         if old is None or new is None:
@@ -54,8 +54,14 @@ def _heads(a: Plan, b: Plan) -> list[str]:
     return lines
 
 
+def _arenas(plan: Plan) -> dict[str, Arena]:
+    """The arenas by name; a single mapped one by that word, as its name tells of its extents."""
+    single = [arena.space for arena in plan.arenas].count("mapped") == 1
+    return {"mapped" if single and arena.space == "mapped" else arena.name: arena for arena in plan.arenas}
+
+
 def _changed_arena(old: Arena, new: Arena) -> str:
-    what = [] if old.space == new.space else [f"{old.space} -> {new.space}"]
+    what = [f"{x} -> {y}" for x, y in ((old.name, new.name), (old.space, new.space)) if x != y]
     what += [_bytes(name, x, y) for name, x, y in (("size", old.bytes, new.bytes),
                                                   ("pages", old.page_bytes, new.page_bytes)) if x != y]
     if old.extents != new.extents:
@@ -110,10 +116,10 @@ def _buffers(a: Plan, b: Plan, names_a: dict[Key, int], names_b: dict[Key, int])
         j = names_b.get(key)
         if j is None:
             continue
-        old, new = _place(a, i), _place(b, j)
-        moved += old != new
-        if old != new and len(changed) <= _SHOWN:
-            changed.append(f"{a.buffers.name[i]}: {_told(old)} -> {_told(new)}")
+        if _place(a, i) != _place(b, j):
+            moved += 1
+            if len(changed) <= _SHOWN:
+                changed.append(f"{a.buffers.name[i]}: {_told(a, i)} -> {_told(b, j)}")
     lines = [f"buffers removed: {_count(names_a, names_b)}"] if _count(names_a, names_b) else []
     lines += [f"buffers added: {_count(names_b, names_a)}"] if _count(names_b, names_a) else []
     return lines + _section("buffers changed", changed, moved)
@@ -123,13 +129,14 @@ def _count(keys: Iterable[Key], others: dict[Key, int]) -> int:
     return sum(1 for key in keys if key not in others)
 
 
-def _place(plan: Plan, b: int) -> tuple[str, int, int]:
+def _place(plan: Plan, b: int) -> tuple[int, list[tuple[str, int, int]]]:
+    """The bytes of a buffer, and where they lie in memory."""
+    return plan.buffers.bytes[b], [(plan.arenas[k].name, offset, nbytes) for k, offset, nbytes in plan.pieces(b)]
+
+
+def _told(plan: Plan, b: int) -> str:
     columns = plan.buffers
-    return plan.arenas[columns.arena[b]].name, columns.offset[b], columns.bytes[b]
-
-
-def _told(place: tuple[str, int, int]) -> str:
-    return f"{place[2]} bytes @{place[0]}+{place[1]}"
+    return f"{columns.bytes[b]} bytes @{plan.arenas[columns.arena[b]].name}+{columns.offset[b]}"
 
 
 def _details(a: Plan, b: Plan) -> list[str]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..base import BLOCKED, PLAIN, TRANSPOSED, MXNetError, Shape, TensorType
 from ..ops.registry import get_op
-from .plan import Kind, Plan
+from .plan import TRANSIENT_ARENA, Kind, Plan
 
 Int64Array = NDArray[np.int64]
 
@@ -162,7 +162,6 @@ class Places:
         """The addresses at which runs of memory are seen, with the end of all of them, and where that memory begins:
         each arena is one run, but a mapped one has a run for each extent."""
         seen, shown = [], []
-        names = [arena.name for arena in self.plan.arenas]
         for arena, base in zip(self.plan.arenas, self.base.tolist(), strict=False):
             if arena.space != "mapped":
                 seen.append(base)
@@ -170,7 +169,7 @@ class Places:
                 continue
             for offset, nbytes in arena.extents:
                 seen.append(base)
-                shown.append(int(self.base[names.index("transient")]) + offset)
+                shown.append(int(self.base[TRANSIENT_ARENA]) + offset)
                 base += nbytes
         return np.array([*seen, self.base[-1]], np.int64), np.array(shown, np.int64)
 

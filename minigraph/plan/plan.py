@@ -24,6 +24,8 @@ AGAIN = "/again"
 """What the name of an instruction that repeats an earlier one holds, before the number of the repetition."""
 SLICE = "/slice"
 """What the name of an instruction or a value that is a slice of the batch holds, before the number of the slice."""
+TRANSIENT_ARENA = 1
+"""The number of the transient arena; that of persistent tensors is number 0."""
 COMPUTE_STREAM, OUT_STREAM, IN_STREAM = 0, 1, 2
 STREAMS = ("compute", "out", "in")
 
@@ -266,18 +268,16 @@ class Plan:
         arena, first, last = columns.arena[b], columns.offset[b], columns.offset[b] + columns.bytes[b]
         if arena not in self._shown:
             return [(arena, first, last - first)]
-        (shown, begins), extents, found = self._shown[arena], self.arenas[arena].extents, []
-        for k in range(bisect_right(begins, first) - 1, bisect_left(begins, last)):
+        begins, extents, found = self._shown[arena], self.arenas[arena].extents, []
+        for k in range(bisect_right(begins, first) - 1, min(bisect_left(begins, last), len(extents))):
             low, high = max(first, begins[k]), min(last, begins[k + 1])
-            found.append((shown, extents[k].offset + low - begins[k], high - low))
+            found.append((TRANSIENT_ARENA, extents[k].offset + low - begins[k], high - low))
         return found
 
     @cached_property
-    def _shown(self) -> dict[int, tuple[int, list[int]]]:
-        """For each mapped arena the number of the transient one, and the addresses at which its extents begin and the
-        last one ends."""
-        names = [arena.name for arena in self.arenas]
-        return {k: (names.index("transient"), [0, *accumulate(extent.bytes for extent in arena.extents)])
+    def _shown(self) -> dict[int, list[int]]:
+        """For each mapped arena the addresses at which its extents begin, and at which the last one ends."""
+        return {k: [0, *accumulate(extent.bytes for extent in arena.extents)]
                 for k, arena in enumerate(self.arenas) if arena.space == "mapped"}
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ from ..base import ALIGNMENT, MXNetError
 from ..ops.op import Op
 from ..ops.registry import get_op
 from .places import Int64Array, Places, Rules, VerificationError
-from .plan import Arena, Kind
+from .plan import TRANSIENT_ARENA, Arena, Kind
 
 COPIES = (Kind.COPY_OUT, Kind.COPY_IN)
 MOST_BYTES = 1 << 56
@@ -63,7 +63,7 @@ def _check_arenas(places: Places) -> None:
 def _check_mapped(places: Places, arena: Arena, page_bytes: int) -> None:
     """A mapped arena shows whole pages of the transient arena, as many bytes as it has, and of the plan's one size."""
     what, page = f"mapped arena {arena.name!r}", arena.page_bytes
-    room = places.plan.arenas[_OWN.index("transient")].bytes
+    room = places.plan.arenas[TRANSIENT_ARENA].bytes
     if page <= 0 or page % ALIGNMENT:
         places.fail(f"{what} has pages of {page} bytes; they must have a multiple of {ALIGNMENT}, and more than none")
     if page != page_bytes:
