@@ -44,6 +44,7 @@ def _data(plan: Plan, machine: Machine, budget: int | None) -> dict[str, Any]:
         "machine": machine.name, "seconds": simulation.seconds, "classes": CLASSES,
         "persistent": PERSISTENT_CLASSES, "streams": plan.streams,
         "planned": plan.planned_bytes, "budget": budget, "host": plan.arena_bytes("host") + plan.arena_bytes("file"),
+        "mapped": plan.arena_bytes("mapped"),
         "peak": peak, "peak_bytes": int(live[peak + 1]),
         "instructions": {"name": code.name, "op": ops.all(map(_does, code.kind, code.op)), "kind": _kinds(plan),
                          "stream": list(code.stream),

@@ -17,7 +17,7 @@ from minigraph.plan.report import report
 from minigraph.plan.simulate import simulate
 from minigraph.plan.timeline import html
 
-from .build import Maker, chain, swap
+from .build import Maker, chain, scattered, swap
 from .test_techniques import planned
 
 BROWSER = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
@@ -119,6 +119,14 @@ def test_a_browser_draws_bands_lines_and_streams_and_names_what_is_under_the_poi
     assert "live" in text and "float32" in text and "made at" in text and "last needed at" in text
     assert any(name in text for name in made.buffers.name)
     assert document.count("<tr>") > 10  # what is live at the peak
+
+
+def test_mapped_tensors_are_drawn_as_device_bytes_and_their_addresses_are_told(tmp_path) -> None:
+    data = data_of(html(scattered()))
+    assert (data["planned"], data["peak_bytes"], data["mapped"]) == (320, 256, 256)
+    assert data_of(html(chain()))["mapped"] == 0
+    document = drawn(html(scattered()), tmp_path, at=(0.5, 300))
+    assert "further addresses" in document[document.index('id="figures"'):document.index("<svg")]
 
 
 def test_a_browser_tells_what_runs_on_a_stream(tmp_path) -> None:
