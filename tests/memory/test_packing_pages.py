@@ -149,19 +149,32 @@ def test_few_and_large_pages_lose_no_more_than_a_few_of_them(pages: int) -> None
     assert solution.bytes <= problem.lower_bound_bytes + 4 * page_bytes
 
 
+def test_a_capacity_ends_at_the_first_arena_within_it_with_fewer_buffers_in_pieces() -> None:
+    problem = sliced_step(2_000)
+    least = pack_pages(problem, 4096 * 16)
+    roomy = pack_pages(problem, 4096 * 16, int(1.01 * problem.lower_bound_bytes))
+    validate(problem, roomy)
+    assert least.bytes < roomy.bytes <= 1.01 * problem.lower_bound_bytes
+    assert roomy.mapped.sum() < least.mapped.sum()
+    assert pack_pages(problem, 4096 * 16, least.bytes).bytes == least.bytes
+    assert same(pack_pages(problem, 4096 * 16, least.bytes - 1), least)
+
+
 def test_pages_are_as_small_as_sixteen_thousand_allow() -> None:
     assert page_bytes_for(0, 4096) == page_bytes_for(16_384 * 4096, 4096) == 4096
     assert page_bytes_for(16_384 * 4096 + 1, 4096) == 8192
     assert page_bytes_for(80_000_000_000, 2 << 20) == 3 * (2 << 20)
 
 
-def test_fixed_buffers_and_pages_that_no_alignment_divides_are_refused() -> None:
+def test_fixed_buffers_pages_that_no_alignment_divides_and_negative_capacities_are_refused() -> None:
     with pytest.raises(ValueError, match="buffer 1 is fixed; leave all buffers free"):
         pack_pages(Problem([0, 0], [1, 1], [64, 64], 64, [-1, 0]), 4096)
     with pytest.raises(ValueError, match="page_bytes is 4096; give a multiple of all alignments, of 192"):
         pack_pages(Problem([0, 0], [1, 1], [64, 64], [64, 96]), 4096)
     with pytest.raises(ValueError, match="page_bytes is 0"):
         pack_pages(Problem([0], [1], [64]), 0)
+    with pytest.raises(ValueError, match="capacity_bytes is -1; give 0 or more"):
+        pack_pages(Problem([0], [1], [64]), 4096, -1)
 
 
 @pytest.mark.parametrize("changes, message", [

@@ -27,7 +27,7 @@ from .problem import Int64Array, PagedSolution, Problem
 from .solve import pack
 
 #: Pages that an arena should have at most: each is an allocation of its own on a GPU. What is lost in pages that are
-#: shared is one to nine of them on training steps, whatever their size: with so many at most 0.0006 of the arena.
+#: shared is one to ten of them on training steps, whatever their size: with so many at most 0.0006 of the arena.
 MOST_PAGES = 16_384
 #: Windows of a size that are tried again, the last ones left first.
 WINDOWS_TRIED = 12
@@ -46,38 +46,49 @@ def page_bytes_for(bound_bytes: int, least_page_bytes: int) -> int:
     return least_page_bytes * max(-(-bound_bytes // (least_page_bytes * MOST_PAGES)), 1)
 
 
-def pack_pages(problem: Problem, page_bytes: int) -> PagedSolution:
+def pack_pages(problem: Problem, page_bytes: int, capacity_bytes: int | None = None) -> PagedSolution:
     """Choose pages so that the arena is small, and few buffers lie in more than one piece; deterministic.
 
     Args:
         problem: the buffers, none of them fixed.
         page_bytes: bytes of a page, a multiple of all alignments.
+        capacity_bytes: stop at the first arena within so many bytes, which as a rule has fewer buffers in pieces than
+            smaller ones. None is within if and only if without a capacity the arena is larger.
 
     Returns:
-        An arena one to nine pages above the lower bound on training steps: its ratio to the bound depends on how many
-        pages that has (1.0006 with 16,384 of them, 1.02 with a hundred).
+        An arena one to ten pages above the lower bound on training steps, fewer where it has few: its ratio to the
+        bound is 1.02 with a hundred pages, and 1.0006 or less with 16,384.
 
     Raises:
-        ValueError: a fixed buffer, or a page that is not a multiple of every alignment.
+        ValueError: a fixed buffer, a page that is not a multiple of every alignment, or a negative capacity.
     """
-    unit = math.lcm(*np.unique(problem.alignments).tolist())
-    if page_bytes < 1 or page_bytes % unit:
-        raise ValueError(f"pack_pages: page_bytes is {page_bytes}; give a multiple of all alignments, of {unit}")
-    if problem.fixed_mask.any():
-        raise ValueError(f"pack_pages: buffer {int(np.argmax(problem.fixed_mask))} is fixed; leave all buffers free")
+    unit = _checked_unit(problem, page_bytes, capacity_bytes)
     is_tiny = problem.aligned_bytes < max(page_bytes // SLAB_PART, 1)
     tiny, walked = np.flatnonzero(is_tiny), np.flatnonzero(~is_tiny)
     below = Problem(problem.born[tiny], problem.dies[tiny], problem.size_bytes[tiny], problem.alignments[tiny])
     slab = pack(below, below.lower_bound_bytes + page_bytes // 16)
-    walk = _best_walk(problem, walked, unit, page_bytes, slab.bytes + -slab.bytes % unit)
+    walk = _best_walk(problem, walked, unit, page_bytes, slab.bytes + -slab.bytes % unit, capacity_bytes or 0)
     offset, mapped = np.zeros(len(problem), np.int64), np.zeros(len(problem), np.bool_)
     offset[tiny] = slab.offset
     offset[walked], mapped[walked], extents = walk.shown()
     return PagedSolution(offset, mapped, walk.arena_bytes, page_bytes, extents)
 
 
-def _best_walk(problem: Problem, walked: Int64Array, unit: int, page_bytes: int, slab_bytes: int) -> _Walk:
-    """The walk with the least arena, and of those the one that shows the fewest pages."""
+def _checked_unit(problem: Problem, page_bytes: int, capacity_bytes: int | None) -> int:
+    """The least common multiple of all alignments, of which a page is a multiple too."""
+    unit = math.lcm(*np.unique(problem.alignments).tolist())
+    if page_bytes < 1 or page_bytes % unit:
+        raise ValueError(f"pack_pages: page_bytes is {page_bytes}; give a multiple of all alignments, of {unit}")
+    if problem.fixed_mask.any():
+        raise ValueError(f"pack_pages: buffer {int(np.argmax(problem.fixed_mask))} is fixed; leave all buffers free")
+    if capacity_bytes is not None and capacity_bytes < 0:
+        raise ValueError(f"pack_pages: capacity_bytes is {capacity_bytes}; give 0 or more")
+    return unit
+
+
+def _best_walk(problem: Problem, walked: Int64Array, unit: int, page_bytes: int, slab_bytes: int,
+               capacity_bytes: int) -> _Walk:
+    """The first walk within the capacity, or that with the least arena, and of those the one that shows the least."""
     born, dies = problem.born[walked], problem.dies[walked]
     size = problem.aligned_bytes[walked] + -problem.aligned_bytes[walked] % unit
     close, walks = np.zeros(len(walked), np.bool_), []
@@ -85,6 +96,8 @@ def _best_walk(problem: Problem, walked: Int64Array, unit: int, page_bytes: int,
         walk = _Walk(born, dies, size, close, rules, page_bytes)
         grown = walk.run(slab_bytes, problem.lower_bound_bytes)
         walks.append(walk)
+        if walk.arena_bytes <= capacity_bytes:
+            return walk
         if not grown or len(walks) >= WALKS and sum(ended.work for ended in walks) > WORK:
             break
         for instant in grown:
@@ -128,7 +141,7 @@ class _Walk:
                  page_bytes: int) -> None:
         self.page_bytes = page_bytes
         self._worth = rules.worth
-        self._spared = int(rules.one_piece * page_bytes)
+        self._one_piece = int(rules.one_piece * page_bytes)
         self.arena_bytes = 0
         self.work = len(size)
         self._gaps = Gaps(page_bytes)
@@ -226,7 +239,7 @@ class _Walk:
         page, value, gaps = self.page_bytes, self._value, self._gaps
         for _, first in _some(gaps.lengths, size):
             head, rest = -first % page, -(first + size) % page
-            cost = size - head + rest + value(head, made=rest) - self._spared
+            cost = size - head + rest + value(head, made=rest) - self._one_piece
             yield _Choice(cost, 0, first, size, -1, 0)
         for head, first in [(0, 0), *_some(gaps.heads, size % page), *gaps.heads[-TRIED:]]:
             over = (size - head) % page
