@@ -5,10 +5,10 @@ the most bytes that live at once. Here a buffer for which no piece is large enou
 another one begins, whole pages, and the beginning of a page that another one ends. What is lost then is what is free in
 pages that others share, and how much that is does not depend on how long anything lives.
 
-Buffers are placed as they are born. The first time each takes the smallest gap that holds it, and lies in pieces only
-where there is none. The arena then has to grow at a few instants, as what is free lies in parts of pages; so all is
-placed again, and whatever lives at those instants closely: in the way that leaves the most whole pages, in one piece or
-not. Few buffers need that, and in pieces lie fewer still.
+Buffers are placed as they are born. The first time each takes a small gap that holds it, beside what dies at about the
+same time, so that gaps become large; it lies in pieces only where there is none. The arena then has to grow at a few
+instants, as what is free lies in parts of pages; so all is placed again, and whatever lives at those instants closely:
+in the way that leaves the most whole pages, in one piece or not. Few buffers need that, and in pieces lie fewer still.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from .solve import pack
 MOST_PAGES = 16_384
 #: Windows of a size that are tried again, the last ones left first.
 WINDOWS_TRIED = 12
-#: Gaps, heads and tails that are tried, of those just large enough.
-TRIED = 16
+#: Gaps, heads and tails just large enough that are tried where a buffer is placed closely; gaps, where it is not.
+TRIED, GAPS_TRIED = 16, 4
+#: When what lies at either end of the arena dies.
+NEVER = 1 << 40
 #: Buffers of less than this part of a page are packed into a slab at the bottom, which takes a small part of a page on
 #: training steps; larger ones fill what is left of pages.
 SLAB_PART = 1024
@@ -149,6 +151,8 @@ class _Walk:
         self._births = np.lexsort((-size, born)).tolist()
         self._born = born.tolist()
         self._deaths = np.argsort(dies, kind="stable").tolist()
+        self._dies_at: dict[int, int] = {}  # by first byte of a piece
+        self._dies_before: dict[int, int] = {}  # by byte behind the last of a piece
         self._windows: dict[int, dict[Window, None]] = {}
         self._pieces: list[Window] = [()] * len(size)
 
@@ -163,7 +167,9 @@ class _Walk:
                 self._leave(self._deaths[dead])
                 dead += 1
             bytes_before = self.arena_bytes
-            self._pieces[i] = self._place(self._size[i], self._close[i])
+            self._pieces[i] = self._place(self._size[i], self._dies[i], self._close[i])
+            for first, last in self._pieces[i]:
+                self._dies_at[first] = self._dies_before[last] = self._dies[i]
             if self.arena_bytes > bytes_before:
                 grown.append(self._born[i])
         highest = max((last for window in self._pieces for _, last in window), default=slab_bytes)
@@ -208,11 +214,11 @@ class _Walk:
             windows.pop(window, None)
             windows[window] = None
 
-    def _place(self, size: int, close: bool) -> Window:
+    def _place(self, size: int, dies: int, close: bool) -> Window:
         gaps = self._gaps
         at = bisect_left(gaps.lengths, (size, -1))
         if at < len(gaps.lengths) and (not close or gaps.lengths[at][0] == size):
-            first = gaps.lengths[at][1]
+            first = self._beside(size, dies) if gaps.lengths[at][0] > size else gaps.lengths[at][1]
             return self._take(((first, first + size),))
         for window in islice(reversed(self._windows.get(size, {})), WINDOWS_TRIED):
             if all(gaps.is_free(first, last) for first, last in window):
@@ -224,6 +230,14 @@ class _Walk:
             self.arena_bytes += lacking
             choices = list(self._choices(size))
         return self._take_in_pieces(size, min(choice for choice in choices if choice.run_bytes <= gaps.run_bytes))
+
+    def _beside(self, size: int, dies: int) -> int:
+        """Where to place a buffer in one piece: in a small gap, beside what dies at about the same time."""
+        beside = []
+        for length, first in _some(self._gaps.lengths, size, GAPS_TRIED):
+            low, high = self._dies_before.get(first, NEVER), self._dies_at.get(first + length, NEVER)
+            beside += [(abs(low - dies) * length, first), (abs(high - dies) * length, first + length - size)]
+        return min(beside)[1]
 
     def _take(self, window: Window) -> Window:
         for first, last in window:
@@ -285,10 +299,10 @@ class _Walk:
         return _joined([*before, *behind])
 
 
-def _some(ranked: Ranked, least: int) -> Ranked:
-    """The first entries of at least so many bytes, no more than are tried."""
-    at = bisect_left(ranked, (least, -1))
-    return ranked[at:at + TRIED]
+def _some(ranked: Ranked, least_bytes: int, most: int = TRIED) -> Ranked:
+    """The first entries of at least so many bytes, at most so many."""
+    at = bisect_left(ranked, (least_bytes, -1))
+    return ranked[at:at + most]
 
 
 def _joined(pieces: list[Piece]) -> Window:
