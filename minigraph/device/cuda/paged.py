@@ -84,7 +84,6 @@ class MappedArena:
     """Addresses that show pages of a paged arena. They go back when nobody holds this any more, or by `free`."""
 
     def __init__(self, arena: Arena, where: Range, give_back: partial[None]) -> None:
-        self.name = arena.name
         self.extents: tuple[Extent, ...] = arena.extents
         self.address, self.nbytes = where.address, where.nbytes
         self._give_back = weakref.finalize(self, give_back)

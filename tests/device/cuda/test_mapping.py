@@ -93,9 +93,8 @@ def same_bits(cases: int) -> tuple[list[str], int, tuple[int, ...]]:
     return differ, counters()["races"], live()
 
 
-@pytest.mark.parametrize("schedule", ["lazy", "random"])
-def test_plans_whose_tensors_lie_in_pieces_give_the_bits_of_the_plain_one_and_leave_nothing(schedule):
-    assert run(same_bits, len(CASES), SOFTCUDA_SCHED=schedule, **SMALL) == [[], 0, NOTHING]
+def test_plans_whose_tensors_lie_in_pieces_give_the_bits_of_the_plain_one_and_leave_nothing():
+    assert run(same_bits, len(CASES), SOFTCUDA_SCHED="lazy", **SMALL) == [[], 0, NOTHING]
 
 
 def separately() -> tuple[list[str], int]:
@@ -131,7 +130,7 @@ def least_budget(options: dict[str, Any]) -> int:
 
 
 def test_plans_by_pages_keep_their_budgets_to_the_byte_and_change_no_bit():
-    assert run(by_pages, SOFTCUDA_SCHED="lazy", **SMALL) == [[[True, PAGE, 0, True]] * 2, 0, NOTHING]
+    assert run(by_pages, SOFTCUDA_SCHED="random", **SMALL) == [[[True, PAGE, 0, True]] * 2, 0, NOTHING]
 
 
 # -- hand-made plans -----------------------------------------------------------------------------------------------
@@ -189,9 +188,8 @@ def stepped(program: Any, value: float) -> float:
     return result[0].item()
 
 
-@pytest.mark.parametrize("schedule", ["lazy", "threads"])
-def test_an_arena_becomes_one_of_pages_and_grows_without_moving_what_is_mapped(schedule):
-    assert run(grown, SOFTCUDA_SCHED=schedule, **SMALL) == [32, 64, 96, 128, 160, False, True, True, True]
+def test_an_arena_becomes_one_of_pages_and_grows_without_moving_what_is_mapped():
+    assert run(grown, SOFTCUDA_SCHED="lazy", **SMALL) == [32, 64, 96, 128, 160, False, True, True, True]
 
 
 def in_one_group() -> list[Any]:
