@@ -79,7 +79,8 @@ def _offsets(state: Compilation, placed: Placed, capacity_bytes: int | None) -> 
     solution = _solve(problem, capacity_bytes)
     if capacity_bytes is not None and solution.bytes <= capacity_bytes:
         return solution
-    by_pages = pack_pages(problem, page_bytes_for(problem.lower_bound_bytes, request.page_bytes))
+    page_bytes = page_bytes_for(problem.lower_bound_bytes, request.page_bytes)
+    by_pages = pack_pages(problem, page_bytes, capacity_bytes)
     validate(problem, by_pages)
     return by_pages if by_pages.bytes < solution.bytes else solution
 
