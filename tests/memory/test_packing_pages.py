@@ -115,6 +115,13 @@ def test_equal_windows_are_shown_once() -> None:
     assert sum(size for _, size in solution.extents) == 4 * PAGE
 
 
+def test_a_buffer_lies_beside_what_dies_when_it_does() -> None:
+    problem = of_pages((0, 10, 2), (1, 4, 4), (2, 5, 2), (4, 10, 1), (4, 5, 1))
+    solution = pack_pages(problem, PAGE)
+    validate(problem, solution)
+    assert solution.offset.tolist() == [0, 2 * PAGE, 6 * PAGE, 2 * PAGE, 5 * PAGE] and not solution.mapped.any()
+
+
 def test_what_fits_in_one_piece_needs_no_mapping() -> None:
     problem = sliced_step(400)
     roomy = Problem(problem.born, problem.born + 1, problem.size_bytes)
