@@ -27,7 +27,7 @@ from .problem import Int64Array, PagedSolution, Problem
 from .solve import pack
 
 #: Pages that an arena should have at most: each is an allocation of its own on a GPU. What is lost in pages that are
-#: shared is one to ten of them on training steps, whatever their size: with so many at most 0.0006 of the arena.
+#: shared is at most six of them on training steps, whatever their size: with so many 0.0004 of the arena.
 MOST_PAGES = 16_384
 #: Windows of a size that are tried again, the last ones left first.
 WINDOWS_TRIED = 12
@@ -58,8 +58,8 @@ def pack_pages(problem: Problem, page_bytes: int, capacity_bytes: int | None = N
             smaller ones. None is within if and only if without a capacity the arena is larger.
 
     Returns:
-        An arena one to ten pages above the lower bound on training steps, fewer where it has few: its ratio to the
-        bound is 1.02 with a hundred pages, and 1.0006 or less with 16,384.
+        An arena at most six pages above the lower bound on training steps, and one or two where it has few: its ratio
+        to the bound is up to 1.02 with a hundred pages, and 1.0004 with 16,384.
 
     Raises:
         ValueError: a fixed buffer, a page that is not a multiple of every alignment, or a negative capacity.
