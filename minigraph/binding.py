@@ -90,11 +90,8 @@ class Group:
         if (transient_bytes, page_bytes) != (self.transient_bytes, self._page_bytes) \
                 or self._version != self.layout.version:
             self.turn = None
-        waiting, self._waiting = self._waiting or {}, None
         self._settle(transient_bytes, page_bytes)
         self.transient_bytes, self._page_bytes = transient_bytes, page_bytes
-        for name, value in waiting.items():
-            self.write(name, value)
 
     def settle(self) -> None:
         """Let whoever made the last update take note of its outcome."""
@@ -105,36 +102,42 @@ class Group:
     def read(self, name: str) -> np.ndarray:
         """The present value of a persistent tensor, perhaps a live view."""
         place = self.layout.places[name]
-        if self._waiting is not None:
-            if name not in self._waiting:
-                self._waiting[name] = np.zeros(place.shape, place.dtype)
-            return self._waiting[name]
-        self._settle(self.transient_bytes, self._page_bytes)
-        return self.memory.read(place.arena, place.offset, place.shape, place.dtype)
+        if self._waiting is None:
+            self._settle(self.transient_bytes, self._page_bytes)
+            return self.memory.read(place.arena, place.offset, place.shape, place.dtype)
+        if name not in self._waiting:
+            self._waiting[name] = np.zeros(place.shape, place.dtype)
+        return self._waiting[name]
 
     def write(self, name: str, value: np.ndarray) -> None:
         """Replace the value of a persistent tensor."""
         place = self.layout.places[name]
-        if self._waiting is not None:
+        if self._waiting is None:
+            self._settle(self.transient_bytes, self._page_bytes)
+            self.memory.write(place.arena, place.offset, np.ascontiguousarray(value, place.dtype))
+        else:
             self._waiting[name] = np.array(value, place.dtype)
-            return
-        self._settle(self.transient_bytes, self._page_bytes)
-        self.memory.write(place.arena, place.offset, np.ascontiguousarray(value, place.dtype))
 
     def _settle(self, transient_bytes: int, page_bytes: int) -> None:
         """Make room for all persistent tensors and so many transient bytes, in pages that can be mapped where programs
-        ask for it, and move what has got another home."""
-        layout, moving = self.layout, []
+        ask for it, and move what has got another home.
+
+        Values wait in host memory until there is room, also after an error that says that there is none.
+        """
+        layout = self.layout
         if self._version != layout.version:
-            moving = [(name, np.array(self.memory.read(place.arena, place.offset, place.shape, place.dtype)))
-                      for name, place in self._held.items()]
+            held = {name: np.array(self.memory.read(place.arena, place.offset, place.shape, place.dtype))
+                    for name, place in self._held.items()}
+            self._waiting = {**held, **(self._waiting or {})}
+            self._version, self._held = layout.version, {}
             self.memory.forget()
         if layout.home_bytes:
             self.memory.reserve_space(HOME, layout.space, layout.home_bytes)
         self.memory.reserve(layout.bytes, transient_bytes, page_bytes)
-        if self._version != layout.version or len(self._held) != len(layout.places):
-            self._version, self._held = layout.version, dict(layout.places)
-        for name, value in moving:
+        if len(self._held) != len(layout.places):
+            self._held = dict(layout.places)
+        waiting, self._waiting = self._waiting, None
+        for name, value in (waiting or {}).items():
             self.write(name, value)
 
     @property

@@ -99,7 +99,8 @@ class Programs(Bound):
         """Run the program `step`, `train` or `eval` by a ready plan, such as one that `plan.serialize.load` read.
 
         The plan may be of any memory mode. MXNetError when it was made for something else (another program, graph,
-        shapes, dtypes, requests, optimizer or device), or does not fit beside what is bound here or in the budgets.
+        shapes, dtypes, requests, optimizer or device), or does not fit beside what is bound here, in the budgets or on
+        the device; nothing has changed then.
         """
         if name not in ("step", "train", "eval"):
             raise MXNetError(f"there is no program {name!r} to use a plan for; choose from step, train, eval")
@@ -117,8 +118,14 @@ class Programs(Bound):
         if self.options.verify:
             verify(plan, self.group.device.algorithms)
         home = next((arena for arena in plan.arenas if arena.name == HOME), Arena(HOME, "host", 0))
-        self.group.layout.adopt(persistent_places(plan), plan.arenas[0].bytes, home.bytes, home.space)
-        self._load(plan)
+        layout = self.group.layout
+        before = dict(vars(layout))
+        layout.adopt(persistent_places(plan), plan.arenas[0].bytes, home.bytes, home.space)
+        try:
+            self._load(plan)
+        except MXNetError:
+            vars(layout).update(before)
+            raise
 
     def _check_ends(self, plan: Plan) -> None:
         """A ready plan's inputs and outputs are of the types of the graph's; inputs that it adds are its own affair."""

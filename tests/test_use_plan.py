@@ -10,11 +10,13 @@ import pytest
 
 import minigraph as mx
 from minigraph.base import MXNetError, OutOfMemoryError
+from minigraph.device.cpu import memory as cpu_memory
 from minigraph.executor import Executor
 from minigraph.optimizer import create
 from minigraph.plan import serialize
 from minigraph.plan.plan import Plan
 from minigraph.planning import plan
+from tests.device.cpu.mapping import PAGE_BYTES, remapped
 
 SHAPES = {"data": (8, 1, 6, 6)}
 INPUTS = ("data", "softmax_label")
@@ -127,6 +129,20 @@ def test_a_plan_whose_states_lie_elsewhere_is_refused_and_nothing_changes() -> N
     with pytest.raises(MXNetError, match=r"_mom at byte \d+ .* lies at byte"):
         ready.use_plan("step", planned())
     assert ready.group.layout.places == places
+
+
+def test_a_plan_of_pages_that_the_system_does_not_map_is_refused_and_nothing_changes(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    made = remapped(planned(budget=45_000, host_budget="1MB"))
+    ready, chosen = executor(budget=60_000, host_budget="1MB")
+    before = dict(vars(ready.group.layout))
+    monkeypatch.setattr(cpu_memory, "least_page_bytes", lambda: 0)
+    with pytest.raises(MXNetError, match=f"maps pages of {PAGE_BYTES} bytes, and this system maps none"):
+        ready.use_plan("step", made)
+    assert vars(ready.group.layout) == before
+    expected = trained(*executor())
+    for name, value in trained(ready, chosen).items():
+        assert value.tobytes() == expected[name].tobytes(), name
 
 
 def test_an_unverified_plan_that_has_a_weight_in_another_arena_is_refused() -> None:

@@ -109,10 +109,10 @@ class Offers:
 
 def _unmoved(strategy: Strategy, problem: Problem, fastest: Candidate) -> list[Candidate]:
     """The plain order, where the policy's fastest candidate is no faster: copies that hide behind the computation count
-    for nothing in the model, and yet are work that nobody needs where there is room."""
+    for nothing in the model, and yet are work that nobody needs where there is room. What is away must come in."""
     if strategy.without_budget != "fastest":
         return []
-    return [found for found in plain(problem)
+    return [found for found in PLAIN.offer(problem, free=False)
             if found.seconds <= fastest.seconds and found.peak_bytes > fastest.peak_bytes]
 
 

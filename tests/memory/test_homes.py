@@ -15,6 +15,7 @@ from minigraph.optimizer import SGD, Adam
 from minigraph.plan.plan import Plan
 from minigraph.plan.verify import VerificationError, verify
 from minigraph.planning import least_budget, plan, prepare
+from tests.memory.test_policies import convolutional
 
 BATCH = 4
 SHAPES = {"data": (BATCH, 24)}
@@ -189,6 +190,50 @@ def test_another_batch_size_and_a_program_without_a_budget_work_from_the_same_ho
             each.forward(is_train=False, **feeds(batch))
         return values(executor)
     assert_same(run(**KEPT), run())
+
+
+def test_a_smaller_batch_that_fits_in_plain_order_still_brings_in_what_is_away() -> None:
+    inputs, draw = ("data", "softmax_label"), np.random.default_rng(1)
+    data, label = draw.standard_normal((16, 3, 16, 16)).astype(np.float32), np.arange(16) % 5
+
+    def run(**options: Any) -> dict[str, np.ndarray]:
+        rule = SGD(learning_rate=0.1, momentum=0.9)
+        mx.random.seed(1)
+        large = Executor(convolutional(2), mx.cpu(), {"data": data.shape}, inputs=inputs, **options)
+        fill(large)
+        for batch in (16, 8):
+            each = large if batch == 16 else large.reshape(data=(batch, *data.shape[1:]), softmax_label=(batch,))
+            each.set_updater(rule)
+            each.step(rule.control, data=data[:batch], softmax_label=label[:batch])
+        assert bool(options) == bool(large.group.layout.away)
+        return values(large)
+    least = least_budget(prepare(convolutional(2), {"data": data.shape}, "sgd", memory="auto", budget=1,
+                                 host_budget="1GB", optimizer_params={"momentum": 0.9}, verify=False))
+    assert_same(run(budget=int(1.6 * least), host_budget="1GB"), run())
+
+
+@pytest.mark.parametrize("evaluates", [False, True], ids=["first program", "one that sends more away"])
+def test_values_survive_a_lack_of_room_for_the_arenas_that_are_to_take_them(evaluates: bool, monkeypatch) -> None:
+    def ready(optimizer: SGD, **options: Any) -> Executor:
+        executor = bound(optimizer=optimizer, **options)
+        fill(executor)
+        if evaluates:
+            executor.forward(is_train=False, **feeds())
+        return executor
+
+    def refuse(*_: int) -> None:
+        raise OutOfMemoryError("no room", 1, 0)
+    rules = [SGD(learning_rate=0.1, momentum=0.9) for _ in range(2)]
+    executor, expected = ready(rules[0], **KEPT), ready(rules[1])
+    before = values_without_states(executor)
+    with monkeypatch.context() as patch:
+        patch.setattr(executor.group.memory, "reserve", refuse)
+        with pytest.raises(OutOfMemoryError, match="no room"):
+            executor.step(rules[0].control, **feeds())
+        assert_same(values_without_states(executor), before)
+    for each, rule in zip((executor, expected), rules, strict=True):
+        each.step(rule.control, **feeds())
+    assert_same(values(executor), values(expected))
 
 
 def test_parameters_set_before_and_after_the_first_program_are_there() -> None:
