@@ -26,8 +26,8 @@ from .gaps import Gaps, Ranked
 from .problem import Int64Array, PagedSolution, Problem
 from .solve import pack
 
-#: Pages that an arena should have at most: each is an allocation of its own on a GPU. What is lost in pages that are
-#: shared is at most six of them on training steps, whatever their size: with so many 0.0004 of the arena.
+#: Pages that an arena should have at most: on a GPU, up to 32 GiB, each is an allocation of its own. What is lost in
+#: pages that are shared is six of them at most on training steps, whatever their size: with so many 0.0004 of all.
 MOST_PAGES = 16_384
 #: Windows of a size that are tried again, the last ones left first.
 WINDOWS_TRIED = 12
