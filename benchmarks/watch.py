@@ -1,7 +1,8 @@
 """Running a process under a cap on its peak resident memory.
 
 The kernel keeps the peak (VmHWM of /proc/PID/status), so nothing is missed between two looks; a process above the cap
-is ended at the next look. Address space is not limited: libraries reserve much of it that they never touch.
+is ended at the next look. Address space is not limited: libraries reserve much of it that they never touch. Pages that
+a plan maps at further addresses count once for each: a peak is then above what is in use, and never below.
 """
 from __future__ import annotations
 
