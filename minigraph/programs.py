@@ -63,7 +63,9 @@ class Programs(Bound):
         """The loaded program of that name, compiled on first use, and again when it is not ready any more."""
         if self._is_ready(name):
             return self._programs[name]
-        return self._load_update() if name == "update" else self._load(self._compile(name))
+        if name == "update":
+            return self._load_update()
+        return self._load(self._compile_train() if name == "train" else self._compile(name))
 
     def _is_ready(self, name: str) -> bool:
         """Whether the program was compiled for the present homes, and for what the optimizer's rule is now."""
@@ -73,27 +75,40 @@ class Programs(Bound):
     def _form_of(self, name: str) -> Any:
         return self._updater.form if self._updater is not None and name in ("step", "update") else None
 
+    def _compile_train(self) -> Plan:
+        """`train`; where there is an optimizer and a budget, such that `update` has room behind it: a transient arena
+        that was made for a larger one would not shrink any more."""
+        if self._updater is None or self.options.memory.budget_bytes is None:
+            return self._compile("train")
+        while True:
+            train, version = self._compile("train"), self.group.layout.version
+            update = self._compile_update(train)
+            if update is not None and version == self.group.layout.version:
+                return train
+            if update is not None:
+                self._kept_bytes = update.arenas[1].bytes
+
+    def _compile_update(self, train: Plan) -> Plan | None:
+        """`update` behind a plan of `train`; None where that leaves too little of the budget, and has to leave more."""
+        try:
+            return self._compile("update", train)
+        except OutOfMemoryError as refused:
+            if self.options.memory.budget_bytes is None:
+                raise
+            short = refused.asked_bytes - refused.free_bytes
+            self._kept_bytes = max(self._kept_bytes + short, refused.asked_bytes - self.group.layout.bytes)
+            return None
+
     def _load_update(self) -> Any:
         """Compile `update` behind `train`, and `train` again when that leaves too little room for it."""
-        budget = self.options.memory.budget_bytes
         while True:
-            below = self.program("train").plan.arenas[1].bytes
-            try:
-                plan = self._compile("update")
-            except OutOfMemoryError as refused:
-                if budget is None:
-                    raise
-                self._keep(refused.asked_bytes - refused.free_bytes)
-                continue
-            if self._is_ready("train"):
-                return self._load(moved_up(plan, below))
-            self._kept_bytes = 0
-            self._keep(plan.arenas[1].bytes if budget is not None else 0)
-
-    def _keep(self, nbytes: int) -> None:
-        """Have `train` leave so many more bytes of the budget, and compile it again."""
-        self._kept_bytes += nbytes
-        self._programs.pop("train", None)
+            train = self.program("train").plan
+            update = self._compile_update(train)
+            if update is not None and self._is_ready("train"):
+                return self._load(moved_up(update, train.arenas[1].bytes))
+            if update is not None:
+                self._kept_bytes = update.arenas[1].bytes if self.options.memory.budget_bytes is not None else 0
+            self._programs.pop("train", None)
 
     def use_plan(self, name: str, plan: Plan) -> None:
         """Run the program `step`, `train` or `eval` by a ready plan, such as one that `plan.serialize.load` read.
@@ -156,11 +171,12 @@ class Programs(Bound):
         self._bound = None
         return program
 
-    def _compile(self, name: str) -> Plan:
+    def _compile(self, name: str, train: Plan | None = None) -> Plan:
+        """One program; `update` behind the plan of `train`."""
         graph = self.graph
         if self._monitor is not None and name in ("train", "eval"):
             graph, self._sights = with_internals(graph, self._monitor[1])
-        request = self._request(name)
+        request = self._request(name, train)
         try:
             return compile_program(graph, request, self.group.layout)
         except OutOfMemoryError as refused:
@@ -170,8 +186,8 @@ class Programs(Bound):
             raise OutOfMemoryError(f"training needs {asked} bytes, {self._kept_bytes} of them for the update, and the "
                                    f"budget is {budget}: {refused}", asked, budget or 0) from refused
 
-    def _request(self, name: str) -> Request:
-        options, train = self.options, self.program("train").plan if name == "update" else None
+    def _request(self, name: str, train: Plan | None = None) -> Request:
+        options = self.options
         requests = {self._place[arg]: "null" if name in ("step", "update") and arg in self.inputs else request
                     for arg, request in self.requests.items()}
         skip = frozenset(train.without_gradient) if train is not None else frozenset()
