@@ -13,7 +13,8 @@ from tests.passes.test_pages import POLICIES, bind, mapped_buffers, pack_apart, 
 from .processes import counters, run
 
 PAGE_BYTES = 4096
-CHOSEN = ("auto and host memory", "auto in slices", "superneurons", "capuchin")
+CHOSEN = ("auto in slices", "superneurons")
+"""Policies that need tensors in pieces for their least budgets, with and without copies."""
 
 
 def by_pages(variants: list[dict[str, Any]]) -> tuple[list[tuple[str, bool, int]], int]:
@@ -37,6 +38,6 @@ def test_tensors_in_pieces_change_no_bit_whatever_the_schedule_and_without_a_rac
     answers, races = run(by_pages, variants, SOFTCUDA_SCHED=schedule, SOFTCUDA_RACE=1, SOFTCUDA_ORDER="random",
                          SOFTCUDA_PAGE=PAGE_BYTES)
     assert races == 0 and len(answers) == len(CHOSEN) * len(variants)
-    for case, same, _ in answers:
+    for case, same, mapped in answers:
         assert same, case
-    assert sum(mapped > 0 for *_, mapped in answers) > len(answers) // 2, answers
+        assert mapped > 0, case
