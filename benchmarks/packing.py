@@ -211,7 +211,9 @@ def markdown(hard: Sequence[Hard], rows: Sequence[Row]) -> str:
 def _paged_lines(rows: Sequence[Row]) -> list[str]:
     """The table of packing by pages."""
     lines = ["", "The same by pages, of at least 2 MiB and of at least 4 KiB: pages of the arena, arena over the most "
-             "bytes that live at once, buffers in the mapped arena, extents of that, seconds of processor time.", "",
+             "bytes that live at once, buffers in the mapped arena, extents of that, seconds of processor time. A plan "
+             "lies in pages only under a budget that it does not meet in one piece: an arena of few pages is larger.",
+             "",
              "| network | budget |" + " pages | ratio | mapped | extents | seconds |" * len(LEAST_PAGES),
              "|---" * (2 + 5 * len(LEAST_PAGES)) + "|"]
     for row in rows:
