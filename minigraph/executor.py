@@ -378,6 +378,10 @@ class Executor(Programs):
             if array.shape != program.plan.buffers.shape[buffer]:
                 raise ValueError(f"the head gradient of {name} has shape {array.shape}, the output has "
                                  f"{program.plan.buffers.shape[buffer]}")
+            wanted = program.plan.buffers.dtype[buffer]
+            if not np.can_cast(array.dtype, wanted, "same_kind"):
+                raise MXNetError(f"the head gradient of {name} is of {array.dtype}, and the output of {wanted}, which "
+                                 f"cannot hold it; give out_grads in {wanted}")
             self._give(program, head_gradient_name(name), array)
 
     def _head_gradients(self, out_grads: Any) -> dict[str, Any]:

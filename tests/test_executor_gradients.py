@@ -138,3 +138,12 @@ def test_a_variable_that_no_gradient_reaches_gets_zero(request_, expected):
     exe.forward(is_train=True)
     exe.backward(np.ones(2))
     assert exe.grad_dict["unused"].asnumpy().tolist() == [expected] * 2
+
+
+def test_a_head_gradient_that_an_integer_output_cannot_hold_is_refused_naming_both_types():
+    exe = mx.sym.Cast(mx.sym.Variable("a"), dtype="int32", name="whole").simple_bind(mx.cpu(), a=(2,), poison=True)
+    exe.forward(is_train=True, a=np.array([1, 2], np.float32))
+    with pytest.raises(MXNetError, match="whole_output is of float32, and the output of int32.* out_grads in int32"):
+        exe.backward(mx.nd.ones(2))
+    exe.backward(mx.nd.array([3, 4], dtype="int32"))
+    assert exe.grad_dict["a"].asnumpy().tolist() == [3, 4]
