@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,7 +58,7 @@ HEAD = ("| network | batch | published | capacity GB | without slices: peak GB, 
         "planned GB, efficiency | CPU s |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
 
 
-def measure(case: Case, with_plan: bool, within: Sequence[str] = tuple(CAPACITIES)) -> Iterator[str]:
+def measure(case: Case, with_plan: bool, within: Iterable[str] = CAPACITIES) -> Iterator[str]:
     """A line of the table for each of some capacities."""
     build, auto, start = NETWORKS[case.network].build(), POLICIES["auto"], time.process_time()
     setting = Setting(MACHINE, HOST_BYTES)
@@ -77,7 +77,7 @@ def measure(case: Case, with_plan: bool, within: Sequence[str] = tuple(CAPACITIE
                f"{capacity / GB:.2f} ({name}) | {cells} | {planned} | {seconds:.0f} |")
 
 
-def measure_arenas(case: Case, _: bool, within: Sequence[str] = ()) -> Iterator[str]:
+def measure_arenas(case: Case) -> Iterator[str]:
     """A line of the table of arenas over the most bytes that live at once in them."""
     auto, step = POLICIES["auto"], Step(NETWORKS[case.network].build(), case.batch, Setting(MACHINE, HOST_BYTES))
     best = _fastest(auto.further(step.problem, step.candidates("auto"), auto.moves_homes), CAPACITIES["memory"])
@@ -126,16 +126,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="doubled", description="auto at twice the published batches.")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose network, batch or system has it")
     parser.add_argument("--within", choices=tuple(CAPACITIES), action="append", help="one capacity, not both")
-    parser.add_argument("--plan", action="store_true", help="pack and verify the plans, too")
-    parser.add_argument("--arenas", action="store_true", help="pack without a capacity instead")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--plan", action="store_true", help="pack and verify the plans, too")
+    what.add_argument("--arenas", action="store_true", help="pack without a capacity instead")
     parser.add_argument("--markdown", metavar="FILE", help="write the table to a file")
     given = parser.parse_args(argv)
+    if given.arenas and given.within:
+        parser.error("--arenas packs without a capacity: leave --within out")
     chosen = [c for c in CASES if given.only in f"{c.network} {c.batch} {c.system}"]
-    head, table = (ARENAS_HEAD, measure_arenas) if given.arenas else (HEAD, measure)
-    lines = [head]
-    print(head, flush=True)
+    lines = [ARENAS_HEAD if given.arenas else HEAD]
+    print(lines[0], flush=True)
     for case in chosen:
-        for line in table(case, given.plan, given.within or tuple(CAPACITIES)):
+        for line in measure_arenas(case) if given.arenas else measure(case, given.plan, given.within or CAPACITIES):
             lines.append(line)
             print(line, flush=True)
             if given.markdown:

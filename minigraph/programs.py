@@ -16,7 +16,7 @@ from .ndarray import NDArray
 from .passes.compilation import MemoryChoice, Request, Updater
 from .passes.fingerprint import fingerprint
 from .passes.pipeline import compile_program
-from .plan.plan import Arena, Plan
+from .plan.plan import TRANSIENT_ARENA, Arena, Plan
 from .plan.verify import verify
 
 MonitorCallback = Callable[[str, NDArray], Any]
@@ -81,33 +81,34 @@ class Programs(Bound):
         if self._updater is None or self.options.memory.budget_bytes is None:
             return self._compile("train")
         while True:
-            train, version = self._compile("train"), self.group.layout.version
-            update = self._compile_update(train)
-            if update is not None and version == self.group.layout.version:
+            train = self._compile("train")
+            if self._compile_update(train) is not None:
                 return train
-            if update is not None:
-                self._kept_bytes = update.arenas[1].bytes
 
     def _compile_update(self, train: Plan) -> Plan | None:
-        """`update` behind a plan of `train`; None where that leaves too little of the budget, and has to leave more."""
+        """`update` behind a plan of `train`; None where that has to be compiled again: it leaves too little of the
+        budget and has to leave more, or what it reads has got another home."""
+        version = self.group.layout.version
         try:
-            return self._compile("update", train)
+            update = self._compile("update", train)
         except OutOfMemoryError as refused:
             if self.options.memory.budget_bytes is None:
                 raise
             short = refused.asked_bytes - refused.free_bytes
             self._kept_bytes = max(self._kept_bytes + short, refused.asked_bytes - self.group.layout.bytes)
             return None
+        if version == self.group.layout.version:
+            return update
+        self._kept_bytes = update.arenas[TRANSIENT_ARENA].bytes
+        return None
 
     def _load_update(self) -> Any:
         """Compile `update` behind `train`, and `train` again when that leaves too little room for it."""
         while True:
             train = self.program("train").plan
             update = self._compile_update(train)
-            if update is not None and self._is_ready("train"):
-                return self._load(moved_up(update, train.arenas[1].bytes))
             if update is not None:
-                self._kept_bytes = update.arenas[1].bytes if self.options.memory.budget_bytes is not None else 0
+                return self._load(moved_up(update, train.arenas[TRANSIENT_ARENA].bytes))
             self._programs.pop("train", None)
 
     def use_plan(self, name: str, plan: Plan) -> None:
@@ -192,7 +193,7 @@ class Programs(Bound):
                     for arg, request in self.requests.items()}
         skip = frozenset(train.without_gradient) if train is not None else frozenset()
         inputs, device = frozenset(self._place[name] for name in self.inputs), self.group.device
-        taken = train.arenas[1].bytes if train is not None else self._kept_bytes if name == "train" else 0
+        taken = train.arenas[TRANSIENT_ARENA].bytes if train is not None else self._kept_bytes if name == "train" else 0
         memory = vars(options.memory)
         if options.memory.budget_bytes is not None:
             memory = {**memory, "budget_bytes": max(options.memory.budget_bytes - taken, 0)}
