@@ -20,6 +20,7 @@ from minigraph.passes.pipeline import compile_program
 from minigraph.plan.plan import Plan
 from minigraph.planning import Program, least_budget, plan, prepare
 from tests.memory.test_policies import convolutional
+from tests.training import with_values
 
 pytestmark = pytest.mark.skipif(not least_page_bytes(), reason="this system maps no pages twice")
 
@@ -51,12 +52,7 @@ def bind(policy: str, context: Context | None = None, **options: Any) -> Executo
     mx.random.seed(4)
     exe = Executor(symbol, context or mx.cpu(), {"data": SHAPE}, inputs=inputs, grad_req=requests,
                    memory=policy.split()[0], **{"poison": True, **options})
-    draw = np.random.RandomState(0)
-    for name in sorted(exe.arg_dict):
-        exe.arg_dict[name][:] = draw.uniform(-0.5, 0.5, exe.arg_dict[name].shape)
-    for name, state in exe.aux_dict.items():
-        state[:] = 1 if name.endswith("var") else 0
-    return exe
+    return with_values(exe)
 
 
 def steps(exe: Executor) -> list[bytes]:

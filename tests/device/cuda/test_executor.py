@@ -7,6 +7,7 @@ import pytest
 import minigraph as mx
 from minigraph.base import MXNetError
 from minigraph.executor import Executor
+from tests.training import with_values
 
 from .processes import SCHEDULES, counters, run
 
@@ -32,12 +33,7 @@ def batches(count, seed=1):
 def bound(context, **options):
     exe = Executor(classifier(), context, SHAPES, inputs=tuple(SHAPES),
                    grad_req={n: "null" if n in SHAPES else "write" for n in classifier().list_arguments()}, **options)
-    draw = np.random.RandomState(0)
-    for name in sorted(exe.arg_dict):
-        exe.arg_dict[name][:] = draw.uniform(-0.5, 0.5, exe.arg_dict[name].shape)
-    for name, state in exe.aux_dict.items():
-        state[:] = 1 if name.endswith("var") else 0
-    return exe
+    return with_values(exe)
 
 
 def by_train(context, **options):

@@ -17,6 +17,7 @@ from minigraph.executor import Executor
 from minigraph.optimizer import SGD
 from minigraph.plan.plan import AGAIN, Kind
 from tests.memory.test_policies import convolutional
+from tests.training import with_values
 
 from .processes import SCHEDULES, counters, run
 
@@ -30,12 +31,7 @@ def bind(batch: int = SHAPE[0], **options: Any) -> Executor:
     requests = {n: "null" if n in inputs else "write" for n in symbol.list_arguments()}
     mx.random.seed(4)
     exe = Executor(symbol, mx.gpu(0), {"data": (batch, *SHAPE[1:])}, inputs=inputs, grad_req=requests, **options)
-    draw = np.random.RandomState(0)
-    for name in sorted(exe.arg_dict):
-        exe.arg_dict[name][:] = draw.uniform(-0.5, 0.5, exe.arg_dict[name].shape)
-    for name, state in exe.aux_dict.items():
-        state[:] = 1 if name.endswith("var") else 0
-    return exe
+    return with_values(exe)
 
 
 def batches() -> list[dict[str, np.ndarray]]:
