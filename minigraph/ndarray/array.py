@@ -7,20 +7,15 @@ NDArrays run in NumPy; networks are written as symbols.
 from __future__ import annotations
 
 import operator
-import os
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from . import random
-from .base import MXNetError, Shape, dtype_of
-from .context import Context
-from .formats import params, safetensors
-from .formats.atomic import write_atomically
-from .storage import (
+from ..base import Shape, dtype_of
+from ..context import Context
+from ..storage import (
     HostStorage,
     PartStorage,
     ReshapedStorage,
@@ -30,9 +25,6 @@ from .storage import (
     keep_one_axis,
     resolve_shape,
 )
-
-__all__ = ["HostStorage", "NDArray", "Storage", "arange", "array", "concatenate", "empty", "full", "load",
-           "load_frombuffer", "ones", "random", "register_waiter", "save", "waitall", "zeros"]
 
 
 def _plain_index(key: Any) -> Any:
@@ -303,123 +295,3 @@ class NDArray:
 def _rebuild(values: np.ndarray, device_type: str, device_id: int) -> NDArray:
     """Unpickle."""
     return NDArray(HostStorage(values, Context(device_type, device_id)))
-
-
-# -- making arrays ---------------------------------------------------------------------------------
-
-
-def _host(values: np.ndarray, ctx: Context | None) -> NDArray:
-    """A new array around `values`, which nothing else may hold."""
-    return NDArray(HostStorage(values, ctx))
-
-
-def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """A new array with a copy of `source_array`: an NDArray keeps its dtype, anything else becomes float32.
-
-    A scalar gives shape (1,). The values lie in host memory whatever the context: an executor copies them on.
-    """
-    values = source_array.storage.read() if isinstance(source_array, NDArray) else np.asarray(source_array)
-    if dtype is None:
-        dtype = values.dtype if isinstance(source_array, NDArray) else np.float32
-    return _host(np.array(values, dtype=dtype_of(dtype), order="C", ndmin=1), ctx)
-
-
-def empty(shape: int | Sequence[int], ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """A new array whose values are not set."""
-    return _host(np.empty(as_shape(shape), dtype_of(dtype or np.float32)), ctx)
-
-
-def zeros(shape: int | Sequence[int], ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """A new array of zeros, float32 unless `dtype` is given."""
-    return _host(np.zeros(as_shape(shape), dtype_of(dtype or np.float32)), ctx)
-
-
-def ones(shape: int | Sequence[int], ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """A new array of ones, float32 unless `dtype` is given."""
-    return _host(np.ones(as_shape(shape), dtype_of(dtype or np.float32)), ctx)
-
-
-def full(shape: int | Sequence[int], val: float, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """A new array filled with `val`, float32 unless `dtype` is given."""
-    return _host(np.full(as_shape(shape), val, dtype_of(dtype or np.float32)), ctx)
-
-
-def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1,
-           ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """start, start + step … below stop, each `repeat` times; with one argument, from 0 to it."""
-    begin, end = (0, start) if stop is None else (start, stop)
-    return _host(np.repeat(np.arange(begin, end, step), repeat).astype(dtype_of(dtype or np.float32)), ctx)
-
-
-def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = True) -> NDArray:
-    """The arrays joined along `axis`; a single array is returned as it is unless `always_copy`."""
-    if not arrays:
-        raise ValueError("concatenate needs at least one array")
-    if len(arrays) == 1 and not always_copy:
-        return arrays[0]
-    return _host(np.concatenate([each.storage.read() for each in arrays], axis), arrays[0].context)
-
-
-# -- files and waiting -----------------------------------------------------------------------------
-
-
-def save(fname: str | os.PathLike, data: NDArray | Sequence[NDArray] | Mapping[str, NDArray]) -> None:
-    """Write one array, a list or a dict as MXNet's .params, or a dict as safetensors if `fname` ends so.
-
-    An old file stays whole if writing fails. TypeError for what is no NDArray, or a name that is no text.
-    """
-    if isinstance(data, NDArray):
-        data = [data]
-    given = data.items() if isinstance(data, Mapping) else enumerate(data)
-    for name, each in given:
-        if not isinstance(each, NDArray) or not isinstance(name, str) and isinstance(data, Mapping):
-            raise TypeError(f"save writes NDArrays, by names that are texts if they have names; got {name!r}: "
-                            f"{type(each).__name__}; make one by mx.nd.array")
-    values: list | dict
-    if isinstance(data, Mapping):
-        values = {name: each.storage.read() for name, each in data.items()}
-    else:
-        values = [each.storage.read() for each in data]
-    written = safetensors.dumps(values) if _is_safetensors(fname) else params.dumps(values)  # type: ignore[arg-type]
-    write_atomically(fname, written)
-
-
-def _is_safetensors(fname: str | os.PathLike) -> bool:
-    return os.fspath(fname).endswith(".safetensors")
-
-
-def load(fname: str | os.PathLike) -> list[NDArray] | dict[str, NDArray]:
-    """The list or dict of a .params file, or the dict of a file that ends in .safetensors.
-
-    MXNetError names the file if it is not one or is damaged.
-    """
-    with open(fname, "rb") as file:
-        buffer = file.read()
-    try:
-        if _is_safetensors(fname):
-            return {name: _host(each, None) for name, each in safetensors.loads(buffer)[0].items()}
-        return load_frombuffer(buffer)
-    except MXNetError as error:
-        raise MXNetError(f"{os.fspath(fname)}: {error}") from error
-
-
-def load_frombuffer(buf: bytes) -> list[NDArray] | dict[str, NDArray]:
-    """As `load`, from the bytes of such a file."""
-    values = params.loads(buf)
-    if isinstance(values, dict):
-        return {name: _host(each, None) for name, each in values.items()}
-    return [_host(each, None) for each in values]
-
-
-_waiters: weakref.WeakSet = weakref.WeakSet()
-
-
-def register_waiter(device: Any) -> None:
-    """Have `waitall` call `device.synchronize()`; the device is held weakly."""
-    _waiters.add(device)
-
-
-def waitall() -> None:
-    """Return when every registered device has finished its work."""
-    for device in list(_waiters):
-        device.synchronize()
