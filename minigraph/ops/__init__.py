@@ -13,6 +13,7 @@ from . import (
     chain,
     conv,
     conv_weight,
+    ctc,
     deconv,
     dense,
     diagonal,
@@ -67,11 +68,11 @@ from .op import Op, Sample, ShapeError, Workspace
 from .registry import get_op, names, public_names, register
 
 FAMILIES = (activated, activation, attention, basic, batch_rows, bits, broadcast, broadcast_more, chain, conv,
-            conv_weight, deconv, dense, diagonal, elemwise, entropy, expanding, gamma, gelu, indexing, instance_norm,
-            layer_norm, layout, leaky, logical, loss, loss_scale, lrn, lstm, matmul, modulo, norm, norm_inference,
-            norm_sliced, norm_train, optimizer, optimizer_more, ordering, pad, pool, pool_winners, prelu, random,
-            reduce, reduce_more, rnn, rounding, scalar, selecting, sequence, shape, shape_more, sizes, slicing, softmax,
-            spatial, svm, transcendental, transfer, unary)
+            conv_weight, ctc, deconv, dense, diagonal, elemwise, entropy, expanding, gamma, gelu, indexing,
+            instance_norm, layer_norm, layout, leaky, logical, loss, loss_scale, lrn, lstm, matmul, modulo, norm,
+            norm_inference, norm_sliced, norm_train, optimizer, optimizer_more, ordering, pad, pool, pool_winners,
+            prelu, random, reduce, reduce_more, rnn, rounding, scalar, selecting, sequence, shape, shape_more, sizes,
+            slicing, softmax, spatial, svm, transcendental, transfer, unary)
 """The modules whose import fills the registry."""
 
 __all__ = ["FAMILIES", "Op", "Sample", "ShapeError", "Workspace", "get_op", "names", "public_names",

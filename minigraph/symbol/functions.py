@@ -22,7 +22,7 @@ def op_function(spelling: str) -> Function:
     """The function of an operator's name or alias, which also is the hint that its nodes are named by."""
     function = _functions.get(spelling)
     if function is None:
-        function = _functions[spelling] = _make(spelling, get_op(spelling))
+        function = _functions[spelling] = make_function(spelling, spelling)
     return function
 
 
@@ -51,11 +51,14 @@ def apply_function(spelling: str, hint: str, args: Sequence[Any], kwargs: Mappin
     return Symbol([(node, i) for i in range(op.visible_outputs(node.params))])
 
 
-def _make(spelling: str, op: Op) -> Function:
-    def function(*args: Any, **kwargs: Any) -> Symbol:
-        return apply_function(spelling, spelling, args, kwargs)
+def make_function(spelling: str, hint: str) -> Function:
+    """A function of an operator's name or alias, whose nodes are named by a hint."""
+    op = get_op(spelling)
 
-    function.__name__ = function.__qualname__ = spelling
+    def function(*args: Any, **kwargs: Any) -> Symbol:
+        return apply_function(spelling, hint, args, kwargs)
+
+    function.__name__ = function.__qualname__ = hint
     function.__doc__ = describe_op(op)
     function.__signature__ = _signature(op)  # type: ignore[attr-defined]
     return function

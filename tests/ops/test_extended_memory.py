@@ -61,6 +61,8 @@ CASES: list[Case] = [
     ("broadcast_logical_or", {}, [ROWS, (1, 100)]), ("_logical_and_scalar", {"scalar": 1.0}, [ROWS]),
     ("diag", {"axis1": 0, "axis2": 2}, [(300, 20, 300)]), ("diag", {}, [(1000,)]),
     ("_diag_backward", {"axis1": 0, "axis2": 2}, [(20, 300), (300, 20, 300)]),
+    ("_ctc_loss", {}, [(60, 200, 30), ((200, 20), 30)]),
+    ("_ctc_loss_backward", {}, [(200,), (200,), (60, 200, 41), (60, 200, 30), ((200, 20), 30)]),
     ("scatter_nd", {"shape": ROWS}, [(2000, 100), ((1, 2000), 3000)]), ("shape_array", {}, [ROWS]),
 ]
 NAMED = [pytest.param(case, id=f"{case[0]}-{i}") for i, case in enumerate(CASES)]

@@ -49,6 +49,8 @@ def test_an_id_outside_the_declared_range_raises_the_declared_error(op: Op, samp
     at = int(np.prod(wanted.shape)) - 1
     ids = arrays[wanted.operand].reshape(-1)
     value = np.float32(wanted.bound if bad == "bound" else bad)
+    if value == wanted.ignored:
+        pytest.skip("an ignored id is in range")
     ids[wanted.start:wanted.start + at + 1] = wanted.least
     execute(op, p, arrays)
     ids[wanted.start + at] = wanted.bound - 0.5
@@ -63,7 +65,7 @@ def test_every_operator_that_refuses_an_id_declares_its_range() -> None:
     declared, refusing = set(), set()
     for name in names():
         op = get_op(name)
-        for sample in op.samples():
+        for sample in op.samples() if type(op).expand is Op.expand else ():
             p = parsed(op, sample.params)
             for operand, what in enumerate(op.inputs(p) if sample.integer else ()):
                 arrays = arrays_of(op, p, sample)
