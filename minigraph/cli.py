@@ -22,9 +22,9 @@ from . import __version__, measure
 from .base import MXNetError, OutOfMemoryError, Shape, format_bytes
 from .explain import explain
 from .formats.atomic import write_atomically
-from .memory.policies import POLICIES, SEARCHES
+from .memory.policies import SEARCHES
 from .networks import load_network, parse_settings, parse_shapes
-from .passes.compilation import MEMORY_MODES
+from .passes.compilation import MODES, IgnoredMarksWarning
 from .passes.pipeline import compile_program
 from .plan import serialize, timeline
 from .plan.plan import Plan
@@ -56,9 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command with the arguments after the program's name; the exit code."""
     given = _parser().parse_args(argv)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("ignore")  # what a warning tells, the error that follows tells too
+            warnings.simplefilter("once", IgnoredMarksWarning)
             given.run(given)
+        for text in dict.fromkeys(str(warning.message) for warning in told):
+            _complain(given, text)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -72,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _complain(given: argparse.Namespace, error: Exception, code: int) -> int:
+def _complain(given: argparse.Namespace, error: Exception | str, code: int = 0) -> int:
     print(f"minigraph {given.command}: {' '.join(str(error).split())}", file=sys.stderr)
     return code
 
@@ -125,7 +128,8 @@ def _command(commands: Any, name: str, purpose: str, run: Any) -> argparse.Argum
     parser.add_argument("--program", default="step", choices=PROGRAMS,
                         help="step: a whole training step; train: forward and backward; eval (default step)")
     parser.add_argument("--memory", metavar="MODE",
-                        help=f"{', '.join((*MEMORY_MODES, *POLICIES))} (default plain, and auto with a budget)")
+                        help=f"{', '.join(MODES)} (default plain, mirror for a network marked with force_mirroring, "
+                             f"and auto with a budget)")
     parser.add_argument("--budget", metavar="BYTES", help="bytes of both arenas that a policy keeps to, such as 4GiB")
     parser.add_argument("--host-budget", metavar="BYTES", help="bytes of host memory that a policy may swap to")
     parser.add_argument("--disk", metavar="FOLDER", help="swap to a file in this folder in the place of host memory")

@@ -32,6 +32,7 @@ from .passes.compilation import (
 from .plan.plan import Plan
 from .profiling import Trace, profile, recorder
 from .programs import MonitorCallback, Options, Programs
+from .symbol.marks import is_marked
 
 Control = Callable[[], np.ndarray]
 """Gives the scalars of the run that is about to begin."""
@@ -45,7 +46,8 @@ def _no_words() -> np.ndarray:
 class Executor(Programs):
     """See MXNet's Executor; `inputs` are arguments that are fed anew for every run and not kept.
 
-    `memory` is a memory mode or a policy: `plain` without a budget, `auto` with one. `budget`, in bytes or as "2GiB",
+    `memory` is a memory mode or a policy: `plain` without a budget, `auto` with one, and for a symbol that is marked
+    with `force_mirroring` `mirror`, which runs again in backward what the marks say. `budget`, in bytes or as "2GiB",
     bounds the persistent and the transient arena together: a program that cannot keep it is refused before anything
     runs, with an OutOfMemoryError that names the least it needs. Policies that swap may use `host_budget` bytes of
     host memory (none by default), or of a file in the folder `disk` (as much as they like by default). `machine`
@@ -70,7 +72,7 @@ class Executor(Programs):
                  search: str = "default", slices: int = 1, shared: Executor | None = None,
                  own: Collection[str] | None = None, verify: bool = True, fuse: bool = True, encode: bool = True,
                  fold: bool = False, poison: bool = False, graph: bool = False) -> None:
-        choice = MemoryChoice.parse(memory, budget, host_budget, disk, search, slices)
+        choice = MemoryChoice.parse(memory, budget, host_budget, disk, search, slices, is_marked(symbol))
         group = shared.group if shared is not None else \
             Group(context or current_context(), disk, choice.may_move_homes)
         super().__init__(symbol, group, shapes, dtypes or {}, grad_req, inputs, own,

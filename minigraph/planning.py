@@ -19,6 +19,7 @@ from .optimizer import Optimizer, create
 from .passes.compilation import MemoryChoice, Request
 from .passes.pipeline import compile_program
 from .plan.plan import Plan
+from .symbol.marks import is_marked
 
 PROGRAMS = ("step", "train", "eval")
 """Programs that can be planned alone; `update` follows `train`."""
@@ -77,7 +78,7 @@ def prepare(symbol: Any, shapes: Mapping[str, Shape], optimizer: str | Optimizer
     fed = _inputs(arguments, shapes, inputs)
     requests = {argument: "null" if argument in fed else request
                 for argument, request in normalise_requests(grad_req, arguments).items()}
-    choice = MemoryChoice.parse(memory, budget, host_budget, disk, search, slices)
+    choice = MemoryChoice.parse(memory, budget, host_budget, disk, search, slices, is_marked(symbol))
     device = _device_of(machine)
     request = Request(name, requests, fed, updater=updater, verify=verify, machine=machine, profile=profile,
                       algorithms=device.algorithms, fuse=fuse, encode=encode, fold=fold, fuses=device.fuses,

@@ -17,12 +17,14 @@ _INFERRED_LIMIT = 100_000
 
 
 class GraphBuilder:
-    """The Builder protocol over a Graph; `scope` names the nodes that follow, `phase` says whose part they are."""
+    """The Builder protocol over a Graph; `scope` names the nodes that follow, `phase` says whose part they are, and
+    `mark` whether they are to run again (`Graph.mark`)."""
 
     def __init__(self, graph: Graph, phase: int = FORWARD) -> None:
         self.graph = graph
         self.phase = phase
         self.scope = ""
+        self.mark: bool | None = None
         self._control: Entry | None = None
         self._random_ops = 0
 
@@ -42,7 +44,7 @@ class GraphBuilder:
     def add(self, op: Op, params: Any, name: str, inputs: tuple[Entry, ...]) -> tuple[Entry, ...]:
         """Add a node of an operator with ready params."""
         types = self._infer(op, params, name, inputs)
-        return self.graph.append(op, params, name, inputs, types, self.phase)
+        return self.graph.append(op, params, name, inputs, types, self.phase, self.mark)
 
     def shape(self, entry: Entry) -> Shape:
         return self.graph.shape[entry]  # type: ignore[return-value]

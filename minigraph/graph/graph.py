@@ -37,6 +37,8 @@ class Graph:
 
     `variable_class` gives for each variable node what it holds (one of plan.CLASSES); `outputs` are the entries
     that the outside reads, by `output_names`, and `heads` the values they were taken from: where gradients start.
+    `mark` says of each node whether its author wants its values dropped in forward and made again in backward, wants
+    them kept, or (None) said nothing.
     """
 
     def __init__(self) -> None:
@@ -46,6 +48,7 @@ class Graph:
         self.inputs: list[tuple[Entry, ...]] = []
         self.first: list[Entry] = []
         self.phase: list[int] = []
+        self.mark: list[bool | None] = []
         self.node_of: list[int] = []
         self.shape: list[PartialShape] = []
         self.dtype: list[np.dtype | None] = []
@@ -65,7 +68,7 @@ class Graph:
 
     def append(self, op: Op | None, params: Any, name: str, inputs: tuple[Entry, ...],
                types: Sequence[tuple[PartialShape, np.dtype | None] | tuple[PartialShape, np.dtype | None, str]],
-               phase: int) -> tuple[Entry, ...]:
+               phase: int, mark: bool | None = None) -> tuple[Entry, ...]:
         """Add a node with outputs of the given (shape, dtype) or (shape, dtype, layout); return its entries."""
         index, first = len(self.op), len(self.node_of)
         self.op.append(op)
@@ -74,6 +77,7 @@ class Graph:
         self.inputs.append(inputs)
         self.first.append(first)
         self.phase.append(phase)
+        self.mark.append(mark)
         for shape, dtype, *layout in types:
             self.node_of.append(index)
             self.shape.append(shape)

@@ -25,7 +25,10 @@ def _line(graph: Graph, i: int) -> str:
     inputs = ", ".join(f"%{e}" for e in graph.inputs[i])
     params = format_params(graph.params[i])
     note = f" {{{params}}}" if params else ""
-    return f"{entries} = {op.name}({inputs}){note}  # {graph.name[i]}, {PHASES[graph.phase[i]]}"
+    return f"{entries} = {op.name}({inputs}){note}  # {graph.name[i]}, {PHASES[graph.phase[i]]}{_MARKS[graph.mark[i]]}"
+
+
+_MARKS = {None: "", True: ", marked to run again", False: ", marked to be kept"}
 
 
 def _entry(graph: Graph, e: int) -> str:

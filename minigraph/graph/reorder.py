@@ -20,6 +20,7 @@ class Member:
     name: str
     inputs: tuple[Entry, ...]
     outputs: tuple[Entry, ...]
+    mark: bool | None
 
 
 def assemble(graph: Graph, members: Sequence[Member | None]) -> Graph:
@@ -35,7 +36,7 @@ def assemble(graph: Graph, members: Sequence[Member | None]) -> Graph:
         assert member is not None
         types = [graph.described(e) for e in member.outputs]
         made = result.append(member.op, member.params, member.name, tuple(renumbered[e] for e in member.inputs), types,
-                             graph.phase[i])
+                             graph.phase[i], member.mark)
         renumbered.update(zip(member.outputs, made, strict=True))
         if i in graph.variable_class:
             result.variable_class[len(result) - 1] = graph.variable_class[i]

@@ -26,7 +26,8 @@ def rewrite(graph: Graph, keep: Sequence[bool] | bytearray, replace: Mapping[Ent
         entries = graph.entries(i)
         types = [graph.described(e) for e in entries]
         made = result.append(graph.op[i], graph.params[i], graph.name[i],
-                             tuple(resolve(e) for e in graph.inputs[i]), types, graph.phase[i])
+                             tuple(resolve(e) for e in graph.inputs[i]), types, graph.phase[i],
+                             graph.mark[i])
         renumbered.update(zip(entries, made, strict=True))
         if i in graph.variable_class:
             result.variable_class[len(result) - 1] = graph.variable_class[i]

@@ -1,6 +1,7 @@
 """What is handed from pass to pass: one typed record that fills up, from a symbol's graph to a verified plan."""
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,9 +22,17 @@ if TYPE_CHECKING:
 MEMORY_MODES = ("plain", "inplace", "naive")
 """`naive`: every tensor has bytes of its own; `inplace`: outputs may take over dying inputs, nothing else is reused;
 `plain`: in-place sharing and reuse of dead bytes."""
+MIRROR = "mirror"
+"""As `plain`, and what the network marks with `force_mirroring` runs again in backward."""
+MODES = (*MEMORY_MODES, MIRROR, *POLICIES)
+"""Everything that `memory=` takes."""
 PROGRAMS = ("step", "train", "eval", "update")
 """`step`: forward, backward and updates as one; `train`: forward and backward, with visible gradients; `eval`: forward
 in evaluation form; `update`: the optimizer's update from visible gradients."""
+
+
+class IgnoredMarksWarning(UserWarning):
+    """A network is marked, and the memory mode that was asked for does not look at marks."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +49,9 @@ class MemoryChoice:
 
     @classmethod
     def parse(cls, memory: str | None, budget: int | str | None, host_budget: int | str | None,
-              disk: str | None, search: str = "default", slices: int = 1) -> MemoryChoice:
-        """Defaults: `plain` without a budget and `auto` with one; no host memory; all of a disk that is named.
+              disk: str | None, search: str = "default", slices: int = 1, marked: bool = False) -> MemoryChoice:
+        """Defaults: `plain` without a budget, or `mirror` for a network that is `marked`, and `auto` with one; no host
+        memory; all of a disk that is named. Any other choice for a marked network warns that its marks do nothing.
 
         MXNetError for what is no byte count, and for what is no number of slices.
         """
@@ -50,8 +60,13 @@ class MemoryChoice:
         host_bytes = _bytes_of("host_budget", host_budget)
         if host_bytes is None:
             host_bytes = 0 if disk is None else UNBOUNDED
-        return cls(memory or ("plain" if budget is None else "auto"), _bytes_of("budget", budget), host_bytes,
-                   "host" if disk is None else "file", search, int(slices))
+        chosen = memory or ("auto" if budget is not None else MIRROR if marked else "plain")
+        if marked and chosen != MIRROR:
+            warnings.warn(f"memory={chosen!r}: the network is marked with force_mirroring, or by "
+                          f"MXNET_BACKWARD_DO_MIRROR, and {chosen} does not look at marks; leave memory= and budget= "
+                          f"out, or give memory='{MIRROR}', to go by them", IgnoredMarksWarning, stacklevel=4)
+        return cls(chosen, _bytes_of("budget", budget), host_bytes, "host" if disk is None else "file", search,
+                   int(slices))
 
     @property
     def may_move_homes(self) -> bool:
@@ -122,7 +137,7 @@ class Request:
     """What a program is compiled for.
 
     `requests` maps argument names to write, add or null; names in `inputs` are fed before each run and live in the
-    transient arena. `memory` is one of MEMORY_MODES or a policy. `updater` is needed for `step` and `update`; `skip`
+    transient arena. `memory` is one of MODES. `updater` is needed for `step` and `update`; `skip`
     names arguments that `update` leaves alone, since no output depends on them. `algorithms` gives a device's own ways
     to compute an op; the default are those that the op declares. `fuse` lets operators take over what their readers do,
     where `fuses` (a device's word; by default always) agrees; `encode` lets backward read encodings of values where
@@ -161,9 +176,8 @@ class Request:
     def __post_init__(self) -> None:
         if self.program not in PROGRAMS:
             raise MXNetError(f"there is no program {self.program!r}; choose from {', '.join(PROGRAMS)}")
-        if self.memory not in (*MEMORY_MODES, *POLICIES):
-            known = ", ".join((*MEMORY_MODES, *POLICIES))
-            raise MXNetError(f"unknown memory mode {self.memory!r}; choose from {known}")
+        if self.memory not in (MIRROR, *MEMORY_MODES, *POLICIES):
+            raise MXNetError(f"unknown memory mode {self.memory!r}; choose from {', '.join(MODES)}")
         if self.search not in SEARCHES:
             raise MXNetError(f"there is no search {self.search!r}; choose from {', '.join(SEARCHES)}")
         if self.program in ("step", "update") and self.updater is None:

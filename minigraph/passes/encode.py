@@ -215,7 +215,8 @@ class _Writer:
         if i in self.together:
             beside, op, params = self.together[i]
             types.append(_described(beside.form.kind))
-        made = self.result.append(op, params, source.name[i], tuple(inputs), types, source.phase[i])
+        made = self.result.append(op, params, source.name[i], tuple(inputs), types, source.phase[i],
+                                  source.mark[i])
         if i in self.together:
             self.encoded[beside.key] = made[-1]
         self.made.update(zip(entries, made[:len(entries)], strict=True))
@@ -227,7 +228,7 @@ class _Writer:
         name = f"{self.source.name[i]}/{form.encoder.lstrip('_')}"
         self.encoded[found.key], = self.result.append(
             get_op(form.encoder), form.encoder_params, name, tuple(self.made[e] for e in found.values),
-            [_described(form.kind)], FORWARD)
+            [_described(form.kind)], FORWARD, self.source.mark[i])
 
 
 def _described(kind: TensorType) -> tuple[Shape, np.dtype, str]:

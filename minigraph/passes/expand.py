@@ -29,13 +29,14 @@ def expand(state: Compilation) -> None:
             entry = source.first[i]
             entry_of[entry] = b.variable(name, source.shape[entry], source.dtype[entry], _class(state, i))
             continue
-        b.scope = name
+        b.scope, b.mark = name, source.mark[i]
         before = len(b.graph)
         params = op.completed(params, [source.type_of(e).shape for e in source.entries(i)])
         outs = op.expand(b, params, [entry_of[e] for e in source.inputs[i]], train)
         if len(b.graph) == before + 1:
             b.graph.name[before] = name
         entry_of.update(zip(source.entries(i), outs, strict=True))
+    b.mark = None
     b.graph.output_names = list(source.output_names)
     b.graph.heads = [entry_of[e] for e in source.outputs]
     b.graph.outputs = _own_outputs(b, b.graph.heads, source.output_names)

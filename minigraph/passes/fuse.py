@@ -47,7 +47,7 @@ class _Fuser:
         self.backward = backward
         graph = self.graph
         self.members: list[Member | None] = [
-            Member(graph.op[i], graph.params[i], graph.name[i], graph.inputs[i], tuple(graph.entries(i)))
+            Member(graph.op[i], graph.params[i], graph.name[i], graph.inputs[i], tuple(graph.entries(i)), graph.mark[i])
             for i in range(len(graph))]
         self.readers = graph.readers()
         self.kept = {*graph.outputs, *graph.heads}
@@ -90,7 +90,8 @@ class _Fuser:
             return False
         out = graph.first[i]
         self.members[j] = Member(get_op(found[0]), found[1], f"{member.name}+{graph.name[i]}",
-                                 (*member.inputs, *others), (out, *member.outputs[1:]))
+                                 (*member.inputs, *others), (out, *member.outputs[1:]),
+                                 _joined(member.mark, graph.mark[i]))
         self.members[i] = None
         self.maker[out], self.last[j] = j, i
         return True
@@ -140,3 +141,7 @@ class _Fuser:
     def _bytes(self, entry: Entry) -> int:
         return self.graph.type_of(entry).nbytes
 
+
+def _joined(first: bool | None, second: bool | None) -> bool | None:
+    """The mark of two nodes as one: it runs again only where both are to, for the value between them is gone."""
+    return first if first == second else False if False in (first, second) else None

@@ -264,7 +264,8 @@ class _Writer:
                        for e, wanted in zip(source.inputs[i], offer.ins, strict=True))
         types = [(source.shape[e], source.dtype[e], name)
                  for e, name in zip(source.entries(i), offer.outs, strict=True)]
-        made = self.result.append(source.op[i], source.params[i], source.name[i], inputs, types, source.phase[i])
+        made = self.result.append(source.op[i], source.params[i], source.name[i], inputs, types, source.phase[i],
+                                  source.mark[i])
         self.made.update(zip(source.entries(i), made, strict=True))
         if i in source.variable_class:
             self.result.variable_class[len(self.result) - 1] = source.variable_class[i]
@@ -280,5 +281,5 @@ class _Writer:
             name, params = conversion(wanted, source.shape[entry][1])  # type: ignore[index,arg-type]
             self.converted[place], = self.result.append(
                 get_op(name), params, f"{source.entry_name(entry)}/{name.lstrip('_')}", (made,),
-                [(source.shape[entry], source.dtype[entry], wanted)], phase)
+                [(source.shape[entry], source.dtype[entry], wanted)], phase, source.mark[source.node_of[entry]])
         return self.converted[place]

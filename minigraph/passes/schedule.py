@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..base import Cost, TensorType, align
 from ..graph.graph import FORWARD, Graph
 from ..memory.machine import Machine, get_machine
-from ..memory.policies import POLICIES, Candidate, Evaluation, Problem, Slicing, Strategy, alike, judge
+from ..memory.policies import MARKED, POLICIES, Candidate, Evaluation, Problem, Slicing, Strategy, alike, judge
 from ..memory.policies.quick import QuickCount, Replayed
 from ..memory.profile import Profile
 from ..memory.schedule import Schedule, from_order
@@ -20,7 +20,7 @@ from ..ops.op import Op
 from ..ops.registry import get_op
 from ..plan.plan import PERSISTENT_CLASSES
 from .apply_schedule import backward_start, running
-from .compilation import UNBOUNDED, Compilation
+from .compilation import MIRROR, UNBOUNDED, Compilation
 from .evaluate import allowed_host_bytes, fastest_within, fits, no_host_room, packs
 from .pack import naive_bytes
 from .slice import fastest_of, sliced_graph
@@ -47,7 +47,7 @@ class Offers:
 
     def __init__(self, state: Compilation) -> None:
         request = state.request
-        asked = POLICIES.get(request.memory, PLAIN)
+        asked = MARKED if request.memory == MIRROR else POLICIES.get(request.memory, PLAIN)
         self.state, self.strategy = state, asked
         if request.program == "update" or asked.without_budget == "fastest" and request.budget_bytes is None:
             self.strategy = PLAIN

@@ -102,7 +102,7 @@ class _Writer:
         entries = source.entries(i)
         made = graph.append(source.op[i], source.params[i], source.name[i],
                             tuple(self.whole[e] for e in source.inputs[i]), [source.described(e) for e in entries],
-                            source.phase[i])
+                            source.phase[i], source.mark[i])
         if i in source.variable_class:
             graph.variable_class[len(graph) - 1] = source.variable_class[i]
         self.whole.update(zip(entries, made, strict=True))
@@ -134,9 +134,10 @@ class _Writer:
                 types: Sequence[TensorType]) -> tuple[Entry, ...]:
         """Add the node of a slice; inference, which knows of no layouts, must find the same where there are none."""
         graph = self.b.graph
-        self.b.phase = self.source.phase[i]
+        self.b.phase, self.b.mark = self.source.phase[i], self.source.mark[i]
         if any(t.layout != PLAIN for t in (*types, *map(graph.type_of, inputs))):
-            return graph.append(op, params, name, inputs, [(t.shape, t.dtype, t.layout) for t in types], self.b.phase)
+            return graph.append(op, params, name, inputs, [(t.shape, t.dtype, t.layout) for t in types], self.b.phase,
+                                self.b.mark)
         made = self.b.add(op, params, name, inputs)
         found = [graph.type_of(e) for e in made]
         if found != list(types):

@@ -168,14 +168,15 @@ class _Choice:
         new: dict[Entry, Entry] = {}
         for i in range(len(graph)):
             op, params, name, entries = graph.op[i], graph.params[i], graph.name[i], graph.entries(i)
-            b.scope, b.phase = name, graph.phase[i]
+            b.scope, b.phase, b.mark = name, graph.phase[i], graph.mark[i]
             inputs = tuple(new[e] for e in graph.inputs[i])
             if op is not None and chosen[i]:
                 made = op.stages(b, params, inputs)
                 for entry, new_entry in zip(entries, made, strict=True):
                     b.graph.layout[new_entry] = graph.layout[entry]
             else:
-                made = b.graph.append(op, params, name, inputs, [graph.described(e) for e in entries], graph.phase[i])
+                made = b.graph.append(op, params, name, inputs, [graph.described(e) for e in entries], graph.phase[i],
+                                      graph.mark[i])
             if i in graph.variable_class:
                 b.graph.variable_class[len(b.graph) - 1] = graph.variable_class[i]
             new.update(zip(entries, made, strict=True))

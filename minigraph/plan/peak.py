@@ -108,7 +108,7 @@ def advice(by_class: dict[str, int], memory: str) -> str:
     shares = {group: sum(by_class.get(kind, 0) for kind in kinds) for group, kinds in _GROUPS.items()}
     group = max(shares, key=shares.__getitem__)
     remedy = _REMEDIES[group]
-    if group == "activations" and memory not in ("plain", "inplace", "naive"):
+    if group == "activations" and memory not in ("plain", "inplace", "naive", "mirror"):
         remedy = "take a smaller batch, or allow swapping by host_budget or disk"
     return f"{group} take {100 * shares[group] / total:.0f} % of the peak: {remedy}"
 

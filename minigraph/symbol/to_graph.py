@@ -13,6 +13,7 @@ from ..base import MXNetError, PartialShape, dtype_of
 from ..graph import FORWARD, Graph
 from ..graph.infer import infer_dtypes, infer_shapes
 from ..ops.op import is_complete
+from .marks import mark_of
 from .node import SymbolNode, classify_variables
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def symbol_graph(symbol: Symbol) -> Graph:
             types = [(None, None)] * len(node.op.outputs(node.params))
         inputs = tuple(first[child] + index for child, index in node.inputs)
         first[node] = graph.num_entries
-        graph.append(node.op, node.params, node.name, inputs, types, FORWARD)
+        graph.append(node.op, node.params, node.name, inputs, types, FORWARD,
+                     mark_of(node))
     graph.outputs = [first[node] + index for node, index in symbol.outputs]
     graph.output_names = symbol.list_outputs()
     return graph

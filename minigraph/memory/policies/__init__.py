@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .auto import auto
 from .capuchin import capuchin
 from .lms import lms
+from .mirror import mirror
 from .openai import openai
 from .parameters import place_homes
 from .problem import Candidate, Evaluation, Policy, Problem, Slicing, judge
@@ -63,8 +64,11 @@ POLICIES: dict[str, Strategy] = {"auto": Strategy(auto, "fastest", moves_homes=T
                                 "rotor": Strategy(rotor, "lowest")}
 """Every policy by the name that `memory=` takes."""
 
+MARKED = Strategy(mirror, "lowest")
+"""What a network's own marks ask for; it finds nothing by itself, so it is no policy."""
+
 SEARCHES = ("default", "full")
 """How far `auto` looks: at its own candidates, or at those of every policy."""
 
-__all__ = ["POLICIES", "SEARCHES", "Candidate", "Evaluation", "Policy", "Problem", "Slicing", "Strategy", "alike",
-           "judge"]
+__all__ = ["MARKED", "POLICIES", "SEARCHES", "Candidate", "Evaluation", "Policy", "Problem", "Slicing", "Strategy",
+           "alike", "judge"]
