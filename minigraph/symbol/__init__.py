@@ -12,7 +12,7 @@ from .attribute import AttrScope
 from .creation import Group, Variable, arange, full, load, load_json, ones, var, zeros
 from .functions import Function, function_names, op_function
 from .methods import add_methods
-from .namespaces import contrib, image, linalg
+from .namespaces import _internal, contrib, image, linalg, op, random
 from .naming import NameManager, Prefix
 from .node import SymbolNode
 from .symbol import Symbol
@@ -22,8 +22,8 @@ power = pow
 add_methods()
 
 __all__ = ["AttrScope", "Group", "NameManager", "NotImplementedForSymbol", "Prefix", "Symbol", "SymbolNode",
-           "Variable", "arange", "contrib", "full", "hypot", "image", "linalg", "load", "load_json", "maximum",
-           "minimum", "ones", "pow", "power", "symbol_graph", "var", "zeros"]
+           "Variable", "_internal", "arange", "contrib", "full", "hypot", "image", "linalg", "load", "load_json", "maximum",
+           "minimum", "ones", "op", "pow", "power", "random", "symbol_graph", "var", "zeros"]
 
 
 def __getattr__(name: str) -> Function:

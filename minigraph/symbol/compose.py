@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from ..base import MXNetError
 from ..ops.op import Op, OperatorError
@@ -10,6 +11,8 @@ from ..ops.params import is_ignored, parse_params
 from .attribute import current_scope, hidden_spelling, split_input_key
 from .naming import current_names
 from .node import NodeEntry, SymbolNode
+
+T = TypeVar("T")
 
 
 def apply_op(op: Op, hint: str, inputs: Sequence[NodeEntry | None], named: Mapping[str, NodeEntry],
@@ -21,14 +24,14 @@ def apply_op(op: Op, hint: str, inputs: Sequence[NodeEntry | None], named: Mappi
     """
     node = SymbolNode(op, current_names().get(name, hint.lower()), {}, [])
     for_inputs = _take_attributes(node, current_scope().get(attrs))
-    _count_inputs(node, len(inputs) + len(named))
+    count_inputs(node, len(inputs) + len(named))
     parse_attributes(node)
     try:
         names, for_variables = op.inputs(node.params), op.variable_attrs(node.params)
         op.outputs(node.params), op.visible_outputs(node.params), op.aux(node.params)
     except OperatorError as error:
         raise error.at(node.name) from error.__cause__
-    given = _match(node, names, inputs, named)
+    given = match_inputs(node, names, inputs, named)
     for input_name in names:
         entry = given.get(input_name) or new_input(node, input_name)
         if entry[0].op is None:
@@ -85,7 +88,7 @@ def _take_attributes(node: SymbolNode, attrs: Mapping[str, str]) -> dict[str, st
     return for_inputs
 
 
-def _count_inputs(node: SymbolNode, count: int) -> None:
+def count_inputs(node: SymbolNode, count: int) -> None:
     """Fill in the number of inputs of an operator that takes any number of them."""
     assert node.op is not None
     key = node.op.count_param()
@@ -95,8 +98,9 @@ def _count_inputs(node: SymbolNode, count: int) -> None:
             raise MXNetError(f"{where(node)} takes one input or more, got none")
 
 
-def _match(node: SymbolNode, names: Sequence[str], inputs: Sequence[NodeEntry | None],
-           named: Mapping[str, NodeEntry]) -> dict[str, NodeEntry]:
+def match_inputs(node: SymbolNode, names: Sequence[str], inputs: Sequence[T | None],
+                 named: Mapping[str, T]) -> dict[str, T]:
+    """What was given for each input, by position (None skips one) and by name; MXNetError where that does not fit."""
     if len(inputs) > len(names) and any(entry is not None for entry in inputs[len(names):]):
         raise MXNetError(f"{where(node)}: Incorrect number of arguments, requires {len(names)} "
                          f"({', '.join(names)}), provided {len(inputs)}")

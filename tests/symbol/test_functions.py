@@ -61,7 +61,7 @@ def test_operators_of_any_number_of_inputs_count_them():
     assert sym.add_n(a, num_args=2, name="s").list_arguments() == ["a", "s_arg1"]
     with pytest.raises(MXNetError, match="takes one input or more"):
         sym.add_n()
-    with pytest.raises(MXNetError, match="positional arguments must be symbols, got list"):
+    with pytest.raises(MXNetError, match="positional arguments must each be a Symbol, got list"):
         sym.add_n([a, b])
 
 

@@ -1,0 +1,11 @@
+"""MXNet's parts of `mx.nd`: `mx.nd.contrib.ROIAlign` is the function of the operator `_contrib_ROIAlign`."""
+from __future__ import annotations
+
+from ..symbol.namespaces import Namespace
+from .functions import make_function
+
+contrib = Namespace("minigraph.ndarray.contrib", "_contrib_", make_function)
+image = Namespace("minigraph.ndarray.image", "_image_", make_function)
+linalg = Namespace("minigraph.ndarray.linalg", "_linalg_", make_function)
+op = Namespace("minigraph.ndarray.op", "", make_function)
+_internal = Namespace("minigraph.ndarray._internal", "", make_function)
