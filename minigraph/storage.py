@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -112,8 +111,8 @@ def shape_of_part(shape: Shape, key: Any) -> Shape:
 def is_basic(key: Any) -> bool:
     """Whether `key` selects a strided part, which can be written through."""
     parts = key if isinstance(key, tuple) else (key,)
-    return all(part is Ellipsis or isinstance(part, (slice, int, np.integer)) and not isinstance(part, bool)
-               for part in parts)
+    return all(part is None or part is Ellipsis
+               or isinstance(part, (slice, int, np.integer)) and not isinstance(part, bool) for part in parts)
 
 
 def keep_one_axis(shape: Shape, key: Any) -> Any:
@@ -130,19 +129,3 @@ def keep_one_axis(shape: Shape, key: Any) -> Any:
 def as_shape(shape: int | Sequence[int]) -> Shape:
     """A tuple of ints from an int or a sequence."""
     return tuple(int(n) for n in shape) if isinstance(shape, (tuple, list, np.ndarray)) else (int(shape),)  # type: ignore[arg-type]
-
-
-def resolve_shape(old: Shape, new: Shape) -> Shape:
-    """`new` with 0 replaced by the old dimension and -1 by what is left; ValueError if sizes differ."""
-    if any(n < -1 for n in new) or new.count(-1) > 1:
-        raise ValueError(f"cannot reshape {old} into {new}: use sizes, 0 (keep) and one -1 (the rest)")
-    if any(n == 0 and axis >= len(old) for axis, n in enumerate(new)):
-        raise ValueError(f"cannot reshape {old} into {new}: a 0 keeps a dimension, there is none")
-    shape = [old[axis] if n == 0 else n for axis, n in enumerate(new)]
-    if -1 in shape:
-        known = -prod(shape)
-        shape[shape.index(-1)] = prod(old) // known if known else 0
-    if prod(shape) != prod(old):
-        raise ValueError(f"cannot reshape an array of shape {old} into {new}: "
-                         f"{prod(old)} elements against {prod(shape)}")
-    return tuple(shape)

@@ -42,12 +42,12 @@ def test_array_gives_float32_unless_the_source_is_an_ndarray_or_a_dtype_is_given
     assert nd.array([1], dtype=np.float64).dtype == np.float64
 
 
-def test_array_copies_its_source_and_makes_a_scalar_one_element():
+def test_array_copies_its_source_and_keeps_its_shape_also_a_scalars():
     source = np.zeros(3, np.float32)
     array = nd.array(source)
     source[:] = 1
     same(array, [0, 0, 0])
-    assert nd.array(5).shape == (1,) and nd.array(5).asscalar() == 5
+    assert nd.array(5).shape == () and nd.array(5).asscalar() == 5 and nd.array([5]).shape == (1,)
 
 
 @pytest.mark.parametrize("make,expected", [
@@ -120,13 +120,17 @@ def test_a_reshaped_array_writes_through_to_its_parent(storage):
     same(array, [[0, 1, 2], [3, 4, 9]])
 
 
-def test_reshape_keeps_at_0_and_infers_one_minus_1():
+def test_reshape_knows_the_codes_of_mxnet():
     array = nd.zeros((2, 3, 4))
+    assert array.reshape((-3, 0)).shape == (6, 4)
+    assert array.reshape((-4, 1, -1, -2)).shape == (1, 2, 3, 4)
+    assert array.reshape((-1, 0), reverse=True).shape == (6, 4)
+    assert array.reshape(4, -1).shape == (4, 6)
     assert array.reshape((0, -1)).shape == (2, 12)
     assert array.reshape(-1).shape == (24,)
     assert array.reshape(shape=(4, 6)).shape == (4, 6)
-    for wrong in ((5, 5), (5, -1), (-1, -1), (-3, 4)):
-        with pytest.raises(ValueError, match=re.escape(f"(2, 3, 4) into {wrong}")):
+    for wrong in ((5, 5), (5, -1), (-1, -1), (-3, 5)):
+        with pytest.raises(MXNetError, match=re.escape(f"(2, 3, 4) into {wrong}")):
             array.reshape(wrong)
 
 
@@ -155,12 +159,28 @@ def test_iteration_gives_the_rows_and_ends():
 
 def test_writing_another_shape_is_refused_naming_both_and_changes_nothing():
     array = nd.zeros((2, 3))
-    for value in (np.ones(3), np.ones((3, 2)), np.ones((1, 3)), nd.ones((2, 3, 1))):
+    for value in (np.ones(2), np.ones((3, 2)), np.ones((2, 2, 3)), nd.ones((2, 3, 1))):
         with pytest.raises(ValueError, match=r"\(.*\).*\(2, 3\)"):
             array[:] = value
     with pytest.raises(ValueError, match=r"\(2,\).*\(3,\)"):
         array[0] = [1, 2]
     same(array, np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("value", [[1, 2, 3], [[1, 2, 3]], [[[1, 2, 3], [1, 2, 3]]]])
+def test_writing_broadcasts_the_value(value):
+    array = nd.zeros((2, 3))
+    array[:] = np.array(value)
+    same(array, [[1, 2, 3], [1, 2, 3]])
+    array[:, 1] = nd.array([9])
+    same(array, [[1, 9, 3], [1, 9, 3]])
+
+
+def test_none_in_a_key_makes_an_axis_and_writes_through():
+    array = nd.arange(6).reshape((2, 3))
+    assert array[None].shape == (1, 2, 3) and array[:, None, 1:].shape == (2, 1, 2)
+    array[0, None][:] = 7
+    same(array, [[7, 7, 7], [3, 4, 5]])
 
 
 def test_writing_casts_to_the_dtype_and_spreads_a_scalar():

@@ -9,13 +9,51 @@ from ..ops.registry import get_op
 from ..storage import HostStorage, Storage
 from ..symbol.functions import function_names
 from .array import NDArray
-from .creation import arange, array, concatenate, empty, full, ones, zeros
+from .creation import arange, array, concatenate, empty, eye, from_numpy, full, full_like, linspace, ones, zeros
 from .files import load, load_frombuffer, save
 from .functions import op_function
+from .methods import add_methods
+from .namespaces import _internal, contrib, image, linalg, op
+from .pairs import (
+    add,
+    divide,
+    equal,
+    greater,
+    greater_equal,
+    hypot,
+    lesser,
+    lesser_equal,
+    logical_and,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    modulo,
+    multiply,
+    not_equal,
+    power,
+    subtract,
+    true_divide,
+)
+from .rearranging import (
+    choose_element_0index,
+    fill_element_0index,
+    histogram,
+    imdecode,
+    moveaxis,
+    onehot_encode,
+    split_v2,
+)
 from .waiting import register_waiter, waitall
 
-__all__ = ["HostStorage", "NDArray", "Storage", "arange", "array", "concatenate", "empty", "full", "load",
-           "load_frombuffer", "ones", "random", "register_waiter", "save", "waitall", "zeros"]
+add_methods()
+
+__all__ = ["HostStorage", "NDArray", "Storage", "_internal", "add", "arange", "array", "choose_element_0index",
+           "concatenate", "contrib", "divide", "empty", "equal", "eye", "fill_element_0index", "from_numpy", "full",
+           "full_like", "greater", "greater_equal", "histogram", "hypot", "image", "imdecode", "lesser",
+           "lesser_equal", "linalg", "linspace", "load", "load_frombuffer", "logical_and", "logical_or", "logical_xor",
+           "maximum", "minimum", "modulo", "moveaxis", "multiply", "not_equal", "onehot_encode", "ones", "op", "power",
+           "random", "register_waiter", "save", "split_v2", "subtract", "true_divide", "waitall", "zeros"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from ..base import Shape, dtype_of
+from ..base import MXNetError, Shape, dtype_of
 from ..context import Context
+from ..ops.op import ShapeError
+from ..ops.shape import ReshapeParams, check_size, reshaped
 from ..storage import (
     HostStorage,
     PartStorage,
@@ -23,7 +25,6 @@ from ..storage import (
     as_shape,
     is_basic,
     keep_one_axis,
-    resolve_shape,
 )
 
 
@@ -64,6 +65,11 @@ class NDArray:
     def dtype(self) -> type:
         """Element type as a numpy scalar type, such as numpy.float32."""
         return self.storage.dtype.type
+
+    @property
+    def stype(self) -> str:
+        """The storage type: always "default", which is dense."""
+        return "default"
 
     @property
     def size(self) -> int:
@@ -107,6 +113,23 @@ class NDArray:
     def __reduce__(self) -> tuple:
         return _rebuild, (self.asnumpy(), self.context.device_type, self.context.device_id)
 
+    # -- gradients are an executor's ---------------------------------------------------------------------
+
+    @property
+    def grad(self) -> None:
+        """None: no gradient belongs to an array; an executor has them in `grad_dict`."""
+        return None
+
+    def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> NoReturn:
+        """Not there: MXNetError."""
+        raise MXNetError("attach_grad is not supported: operators on NDArrays record no tape; bind a symbol, whose "
+                         "executor has the gradients in grad_dict")
+
+    def backward(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Not there: MXNetError."""
+        raise MXNetError("NDArray.backward is not supported: operators on NDArrays record no tape; bind a symbol, and "
+                         "call its executor's backward")
+
     # -- values out ------------------------------------------------------------------------------------
 
     def asnumpy(self) -> np.ndarray:
@@ -123,6 +146,10 @@ class NDArray:
         if self.size != 1:
             raise ValueError(f"only an array of one element is a scalar, this one has shape {self.shape}")
         return self.storage.read().reshape(()).copy()[()]
+
+    def item(self, *args: int) -> Any:
+        """One element as a Python number, by NumPy's rules: the only one when no position is given."""
+        return self.storage.read().item(*args)
 
     def wait_to_read(self) -> None:
         """Return when the value is there; a storage whose device works asynchronously offers `wait()`."""
@@ -147,6 +174,8 @@ class NDArray:
         """Write the value into `other` of the same shape, or copy it to a context; returns the target."""
         if isinstance(other, Context):
             return NDArray(HostStorage(self.asnumpy(), other))
+        if other.shape != self.shape:
+            raise ValueError(f"cannot copy an NDArray of shape {self.shape} to one of shape {other.shape}")
         other[:] = self
         return other
 
@@ -155,11 +184,34 @@ class NDArray:
         return self if context == self.context else self.copyto(context)
 
     def reshape(self, *shape: Any, **kwargs: Any) -> NDArray:
-        """A view in another shape, which writes through; 0 keeps a dimension, and one -1 is inferred."""
+        """A view in another shape, which writes through, in MXNet's code.
+
+        0 keeps a dimension, -1 is inferred, -2 keeps all that are left, -3 merges two, -4 splits one into the two that
+        follow it; with `reverse=True` dimensions are matched from the right. MXNetError when the sizes do not fit.
+        """
         wanted = kwargs.pop("shape", shape[0] if len(shape) == 1 else shape)
+        reverse = kwargs.pop("reverse", False)
         if kwargs:
-            raise TypeError(f"reshape knows only `shape`, got {sorted(kwargs)}")
-        return NDArray(ReshapedStorage(self.storage, resolve_shape(self.shape, as_shape(wanted))))
+            raise TypeError(f"reshape knows `shape` and `reverse`, got {sorted(kwargs)}")
+        code = ReshapeParams(as_shape(wanted), reverse)
+        try:
+            new = reshaped(code, self.shape)
+            check_size(self.shape, new)
+        except ShapeError as error:
+            raise MXNetError(f"cannot reshape {self.shape} into {code.shape}: {error}") from error
+        return NDArray(ReshapedStorage(self.storage, new))
+
+    def detach(self) -> NDArray:
+        """Another handle to the same storage; there is no tape to detach from."""
+        return NDArray(self.storage)
+
+    as_nd_ndarray = detach
+
+    def tostype(self, stype: str) -> NDArray:
+        """A copy in the storage type "default", the only one; MXNetError for another."""
+        if stype != "default":
+            raise MXNetError(f"tostype({stype!r}) is not supported: arrays are dense; leave it out")
+        return self.copy()
 
     @property
     def T(self) -> NDArray:
@@ -179,7 +231,7 @@ class NDArray:
         return NDArray(PartStorage(self.storage, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write a scalar, or an array of exactly the selected shape; else ValueError names both shapes."""
+        """Write a scalar, or an array that broadcasts to the selected shape; else ValueError names both shapes."""
         key = _plain_index(key)
         if isinstance(key, slice) and key == slice(None) or key is Ellipsis:
             self._write(value)
@@ -192,14 +244,19 @@ class NDArray:
 
     def _write(self, value: Any) -> None:
         values = value.storage.read() if isinstance(value, NDArray) else np.asarray(value)
-        if values.shape not in ((), self.shape):
-            raise ValueError(f"cannot write a value of shape {values.shape} into an NDArray of shape "
-                             f"{self.shape}; give the same shape or a scalar")
-        self.storage.write(np.broadcast_to(values.astype(self.storage.dtype, copy=False), self.shape))
+        shape = values.shape
+        while values.ndim > self.ndim and values.shape[0] == 1:
+            values = values[0]
+        try:
+            values = np.broadcast_to(values, self.shape)
+        except ValueError:
+            raise ValueError(f"cannot write a value of shape {shape} into an NDArray of shape {self.shape}; give a "
+                             f"scalar, or a shape that broadcasts to it") from None
+        self.storage.write(values.astype(self.storage.dtype, copy=False))
 
     # -- arithmetic ------------------------------------------------------------------------------------
 
-    def _binary(self, other: Any, function: Callable, reflected: bool = False) -> NDArray:
+    def binary(self, other: Any, function: Callable, reflected: bool = False) -> NDArray:
         """`function` with numpy's broadcasting; a scalar keeps the dtype, and truths are 0 and 1 of it."""
         value = _operand(other)
         if value is None:
@@ -210,7 +267,7 @@ class NDArray:
         return NDArray(HostStorage(np.asarray(result).astype(dtype, copy=False), self.context))
 
     def _in_place(self, other: Any, function: Callable) -> NDArray:
-        result = self._binary(other, function)
+        result = self.binary(other, function)
         if result is NotImplemented:
             return result
         self._write(result)
@@ -223,73 +280,76 @@ class NDArray:
         return NDArray(HostStorage(np.abs(self.storage.read()), self.context))
 
     def __add__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.add)
+        return self.binary(other, operator.add)
 
     def __radd__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.add, reflected=True)
+        return self.binary(other, operator.add, reflected=True)
 
     def __iadd__(self, other: Any) -> NDArray:
         return self._in_place(other, operator.add)
 
     def __sub__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.sub)
+        return self.binary(other, operator.sub)
 
     def __rsub__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.sub, reflected=True)
+        return self.binary(other, operator.sub, reflected=True)
 
     def __isub__(self, other: Any) -> NDArray:
         return self._in_place(other, operator.sub)
 
     def __mul__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.mul)
+        return self.binary(other, operator.mul)
 
     def __rmul__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.mul, reflected=True)
+        return self.binary(other, operator.mul, reflected=True)
 
     def __imul__(self, other: Any) -> NDArray:
         return self._in_place(other, operator.mul)
 
     def __truediv__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.truediv)
+        return self.binary(other, operator.truediv)
 
     def __rtruediv__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.truediv, reflected=True)
+        return self.binary(other, operator.truediv, reflected=True)
 
     def __itruediv__(self, other: Any) -> NDArray:
         return self._in_place(other, operator.truediv)
 
     def __mod__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.mod)
+        return self.binary(other, operator.mod)
+
+    def __imod__(self, other: Any) -> NDArray:
+        return self._in_place(other, operator.mod)
 
     def __rmod__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.mod, reflected=True)
+        return self.binary(other, operator.mod, reflected=True)
 
     def __pow__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.pow)
+        return self.binary(other, operator.pow)
 
     def __rpow__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.pow, reflected=True)
+        return self.binary(other, operator.pow, reflected=True)
 
     def __ipow__(self, other: Any) -> NDArray:
         return self._in_place(other, operator.pow)
 
     def __lt__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.lt)
+        return self.binary(other, operator.lt)
 
     def __le__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.le)
+        return self.binary(other, operator.le)
 
     def __gt__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.gt)
+        return self.binary(other, operator.gt)
 
     def __ge__(self, other: Any) -> NDArray:
-        return self._binary(other, operator.ge)
+        return self.binary(other, operator.ge)
 
     def __eq__(self, other: Any) -> Any:
-        return self._binary(other, operator.eq)
+        return self.binary(other, operator.eq)
 
     def __ne__(self, other: Any) -> Any:
-        return self._binary(other, operator.ne)
+        return self.binary(other, operator.ne)
 
 
 def _rebuild(values: np.ndarray, device_type: str, device_id: int) -> NDArray:

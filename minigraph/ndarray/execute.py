@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import random
-from ..base import PLAIN, Entry, MXNetError, Shape, TensorType
+from ..base import Entry, MXNetError, Shape, TensorType
 from ..graph import FORWARD, Graph
 from ..graph.builder import infer_node
 from ..graph.infer import infer_dtypes, infer_shapes
@@ -73,9 +73,8 @@ def compute_node(op: Op, p: Any, name: str, ins: Sequence[np.ndarray]) -> list[n
     """New arrays with the outputs of one node; a state that the node changes is copied, and the copy changed."""
     types = [(array.shape, array.dtype) for array in ins]
     found = infer_node(op, p, name, types, op.inputs(p))
-    given = [TensorType(array.shape, array.dtype, PLAIN) for array in ins]
-    wanted = [TensorType(shape, dtype, PLAIN) for shape, dtype in found]  # type: ignore[arg-type]
-    algorithm = op.algorithms(p, given, wanted)[0]
+    given = [TensorType(array.shape, array.dtype) for array in ins]
+    wanted = [TensorType(shape, dtype) for shape, dtype in found]  # type: ignore[arg-type]
     ins = list(ins)
     outs = [np.empty(t.shape, t.dtype) for t in wanted]
     for k, out in op.mutates(p):
@@ -84,15 +83,30 @@ def compute_node(op: Op, p: Any, name: str, ins: Sequence[np.ndarray]) -> list[n
         start, size = op.view_offset(p, given[0]) // given[0].dtype.itemsize, wanted[0].size
         outs[0] = ins[0].reshape(-1)[start:start + size].reshape(wanted[0].shape)
         return outs
-    work = Workspace(np.empty(algorithm.workspace_bytes, np.uint8))
     try:
         with np.errstate(all="ignore"):
-            op.compute(p, ins, outs, work)
+            _compute(op, p, ins, outs)
     except OperatorError as error:
         raise error.at(name) from error.__cause__
     except MXNetError as error:
         raise MXNetError(f"{name}: {error}") from error
     return outs
+
+
+def _compute(op: Op, p: Any, ins: Sequence[np.ndarray], outs: Sequence[np.ndarray]) -> None:
+    """Write the outputs; of integers a function that NumPy has for floats alone is cut to whole numbers, as in MXNet.
+    """
+    types = [[TensorType(array.shape, array.dtype) for array in arrays] for arrays in (ins, outs)]
+    work = Workspace(np.empty(op.algorithms(p, *types)[0].workspace_bytes, np.uint8))
+    try:
+        op.compute(p, ins, outs, work)
+    except TypeError:
+        if all(array.dtype.kind == "f" for array in (*ins, *outs)):
+            raise
+        floats = [np.empty(array.shape, np.float64) for array in outs]
+        _compute(op, p, [array.astype(np.float64) for array in ins], floats)
+        for out, value in zip(outs, floats, strict=True):
+            np.copyto(out, value, casting="unsafe")
 
 
 def execute(op: Op, p: Any, name: str, arrays: Sequence[np.ndarray], shapes: Sequence[Shape | None],

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from ..base import MXNetError, dtype_of
 
 REQUIRED: Any = object()
@@ -53,7 +55,18 @@ def is_ignored(key: str) -> bool:
 
 def format_param(value: Any) -> str:
     """The text of a parameter as MXNet's front end writes it: str(value), with dtypes by name."""
-    return getattr(value, "name", None) or getattr(value, "__name__", None) or str(value)
+    return getattr(value, "name", None) or getattr(value, "__name__", None) or str(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers in a sequence as Python's, since their texts are no literals."""
+    if isinstance(value, np.ndarray):
+        value = tuple(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)(_plain(item) for item in value)
+    if isinstance(value, (np.integer, np.bool_)):
+        return value.item()
+    return float(str(value)) if isinstance(value, np.floating) else value
 
 
 def _parse(field: dataclasses.Field, value: Any, where: str) -> Any:

@@ -22,8 +22,8 @@ power = pow
 add_methods()
 
 __all__ = ["AttrScope", "Group", "NameManager", "NotImplementedForSymbol", "Prefix", "Symbol", "SymbolNode",
-           "Variable", "_internal", "arange", "contrib", "full", "hypot", "image", "linalg", "load", "load_json", "maximum",
-           "minimum", "ones", "op", "pow", "power", "random", "symbol_graph", "var", "zeros"]
+           "Variable", "_internal", "arange", "contrib", "full", "hypot", "image", "linalg", "load", "load_json",
+           "maximum", "minimum", "ones", "op", "pow", "power", "random", "symbol_graph", "var", "zeros"]
 
 
 def __getattr__(name: str) -> Function:

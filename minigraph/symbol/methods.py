@@ -8,15 +8,16 @@ from ..ops.registry import public_names
 from .symbol import Symbol
 
 METHOD_FORMS = (
-    "abs", "argmax", "argmin", "argsort", "broadcast_axes", "broadcast_like", "broadcast_to", "cbrt",
-    "ceil", "clip", "cos", "diag", "exp", "expand_dims", "expm1", "fix", "flatten", "flip", "floor",
-    "log", "log10", "log1p", "log2", "log_softmax", "max", "mean", "min", "nanprod", "nansum", "norm",
-    "one_hot", "ones_like", "pad", "pick", "prod", "reciprocal", "relu", "repeat", "reshape",
-    "reshape_like", "rint", "round", "rsqrt", "shape_array", "sigmoid", "sign", "sin", "sinh",
-    "size_array", "slice", "slice_axis", "slice_like", "softmax", "softmin", "sort", "split", "sqrt",
+    "abs", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "argmax", "argmax_channel", "argmin",
+    "argsort", "broadcast_axes", "broadcast_like", "broadcast_to", "cbrt", "ceil", "clip", "cos", "cosh",
+    "degrees", "depth_to_space", "diag", "exp", "expand_dims", "expm1", "fix", "flatten", "flip", "floor", "log",
+    "log10", "log1p", "log2", "log_softmax", "max", "mean", "min", "nanprod", "nansum", "norm", "one_hot",
+    "ones_like", "pad", "pick", "prod", "radians", "rcbrt", "reciprocal", "relu", "repeat", "reshape",
+    "reshape_like", "rint", "round", "rsqrt", "shape_array", "sigmoid", "sign", "sin", "sinh", "size_array",
+    "slice", "slice_axis", "slice_like", "softmax", "softmin", "sort", "space_to_depth", "split", "sqrt",
     "square", "squeeze", "sum", "swapaxes", "take", "tan", "tanh", "tile", "topk", "transpose", "trunc",
     "zeros_like")
-"""Operators that MXNet's Symbol has as methods, with the symbol as their first input."""
+"""Operators that MXNet's Symbol and NDArray have as methods, with themselves as the first input."""
 
 
 def _method(spelling: str) -> Callable[..., Symbol]:

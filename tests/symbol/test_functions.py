@@ -188,3 +188,11 @@ def test_operators_with_anything_else_are_type_errors():
 def test_constants_have_shape_and_type_without_inputs():
     assert sym.zeros((2, 3)).infer_shape()[1] == [(2, 3)]
     assert sym.ones((2,), dtype="float16").infer_type()[1] == [np.float16]
+
+
+def test_numbers_of_numpy_in_a_parameter_are_written_as_pythons():
+    x = sym.Variable("x")
+    assert sym.transpose(x, axes=tuple(np.array([1, 0]))).attr("axes") == "(1, 0)"
+    assert sym.transpose(x, axes=np.array([1, 0])).attr("axes") == "(1, 0)"
+    assert sym.Reshape(x, shape=[np.int64(-1), 2]).attr("shape") == "[-1, 2]"
+    assert sym.clip(x, np.float32(0.1), np.int32(2)).attr("a_min") == "0.1"

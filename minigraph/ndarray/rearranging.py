@@ -1,0 +1,70 @@
+"""What MXNet has for NDArrays alone: parts, axes in another order, and one element of each row."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..base import MXNetError
+from ..storage import HostStorage
+from .array import NDArray
+from .functions import deliver, op_function
+
+
+def _new(values: np.ndarray, like: NDArray) -> NDArray:
+    return NDArray(HostStorage(np.array(values, order="C"), like.context))
+
+
+def moveaxis(tensor: NDArray, source: int | Sequence[int], destination: int | Sequence[int]) -> NDArray:
+    """A copy with the axes `source` moved to the places `destination`; the others keep their order."""
+    return _new(np.moveaxis(tensor.storage.read(), source, destination), tensor)
+
+
+def split_v2(ary: NDArray, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False,
+             ) -> NDArray | list[NDArray]:
+    """Parts along an axis: so many of equal length, or cut before the given positions; one part is no list.
+
+    With `squeeze_axis` parts of length 1 lose the axis. ValueError when the axis has no such equal parts.
+    """
+    parts = np.split(ary.storage.read(), indices_or_sections, axis)
+    results = [_new(np.squeeze(part, axis) if squeeze_axis else part, ary) for part in parts]
+    return results[0] if len(results) == 1 else results
+
+
+def histogram(a: NDArray, bins: int | NDArray = 10, range: tuple[float, float] | None = None,  # noqa: A002
+              ) -> tuple[NDArray, NDArray]:
+    """(counts, edges) of the elements in `bins` equal intervals of `range`, or between the given edges."""
+    edges = bins.asnumpy() if isinstance(bins, NDArray) else bins
+    counts, edges = np.histogram(a.storage.read(), edges, range)
+    return _new(counts.astype(np.int64), a), _new(edges.astype(a.storage.dtype), a)
+
+
+def onehot_encode(indices: NDArray, out: NDArray) -> NDArray:
+    """`out`, of shape (rows, classes), with 1 at the class of each row and 0 elsewhere."""
+    encoded = op_function("one_hot")(indices, depth=out.shape[1])
+    deliver(out, encoded.asnumpy().astype(out.dtype), "onehot_encode")
+    return out
+
+
+def choose_element_0index(lhs: NDArray, rhs: NDArray, out: NDArray | None = None) -> NDArray:
+    """The element of each row of `lhs` at the position that `rhs` gives."""
+    return op_function("pick")(lhs, rhs, out=out)
+
+
+def fill_element_0index(lhs: NDArray, mhs: NDArray, rhs: NDArray, out: NDArray | None = None) -> NDArray:
+    """`lhs` with the element of each row at position `rhs` replaced by that of `mhs`; MXNetError outside the row."""
+    values, places = lhs.asnumpy(), rhs.asnumpy().astype(np.int64)
+    if places.shape != values.shape[:1] or values.ndim != 2 or ((places < 0) | (places >= values.shape[1])).any():
+        raise MXNetError(f"fill_element_0index takes a matrix and a position in each of its rows, got the shape "
+                         f"{lhs.shape} and the positions {places.tolist()}")
+    values[np.arange(len(places)), places] = mhs.storage.read()
+    if out is None:
+        return _new(values, lhs)
+    deliver(out, values, "fill_element_0index")
+    return out
+
+
+def imdecode(*args: Any, **kwargs: Any) -> NoReturn:
+    """Not there: MXNetError."""
+    raise MXNetError("mx.nd.imdecode is not supported; mx.io.ImageRecordIter reads and decodes images")
