@@ -20,7 +20,7 @@ class Member:
     name: str
     inputs: tuple[Entry, ...]
     outputs: tuple[Entry, ...]
-    mark: bool | None
+    mark: bool | None = None
 
 
 def assemble(graph: Graph, members: Sequence[Member | None]) -> Graph:
