@@ -1,10 +1,10 @@
 // optimizer_more.cu: updates of a weight and its states by AdaGrad, RMSProp, AdaDelta, Ftrl, Adamax, Nadam,
-// and by signs; a launch a parameter.
+// FTML, DCASGD, SGLD, and by signs; a launch a parameter.
 //
 // Memory: n floats of weight, grad and each state are read, and weight and states written over themselves.
 // Rates, decay, rescaling and clipping are read from the control buffer; `scale` is one more factor of the
 // gradient, or null, and `unscale` undoes the loss scale, or by 0 leaves the update out. Nadam's three
-// factors, which its number of the update decides, lie in workspace; nothing else needs any.
+// factors and FTML's one, which the number of the update decides, lie in workspace; nothing else needs any.
 //
 // Bytes: 12 n, and 8 n a state. FLOPs: 4 n to 20 n.
 #include "common.h"
@@ -155,5 +155,51 @@ extern "C" __global__ void signum_update_forward_float32(float *weight, const fl
     float m = decay_towards(mom[i], -g, momentum, rest);
     mom[i] = m;
     weight[i] = w * keep + sign(m) * s.rate;
+  }
+}
+
+// factors[0]: of the mean square at this update
+extern "C" __global__ void ftml_update_factors(const float *control, float *factors, double beta2) {
+  double asked = floor(control[kUpdateCount] + 0.5), count = asked > 1 ? asked : 1;
+  factors[0] = (float)(1 / (1 - pow(beta2, count)));
+}
+
+extern "C" __global__ void ftml_update_forward_float32(float *weight, const float *grad, float *d, float *v,
+                                                       float *z, UPDATE_PARAMETERS, const float *factors,
+                                                       float beta1, float rest1, float beta2, float rest2,
+                                                       float epsilon) {
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
+  float of_squares = factors[0];
+  GRID_STRIDE (i, n) {
+    float w = weight[i], g = s.clipped(s.rescaled(grad[i]) + w * s.decay);
+    float squares = decay_towards(v[i], g * g, beta2, rest2);
+    float now = (sqrtf(squares * of_squares) + epsilon) / s.rate;
+    float sum = decay_towards(z[i], g, beta1, rest1) - (now - d[i] * beta1) * w;
+    d[i] = now, v[i] = squares, z[i] = sum;
+    weight[i] = -(sum / now);
+  }
+}
+
+extern "C" __global__ void dcasgd_update_forward_float32(float *weight, const float *grad, float *mom,
+                                                         UPDATE_PARAMETERS, float momentum, float lamda) {
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
+  GRID_STRIDE (i, n) {
+    float w = weight[i], g = s.clipped(s.rescaled(grad[i])), moved = mom[i];
+    float m = moved * momentum - (g + g * g * lamda * moved + w * s.decay) * s.rate;
+    mom[i] = m;
+    weight[i] = w + m;
+  }
+}
+
+extern "C" __global__ void sgld_update_forward_float32(float *weight, const float *grad, const float *noise,
+                                                       UPDATE_PARAMETERS) {
+  Settings s(control, scale, unscale, index);
+  if (s.skips()) return;
+  float root = sqrtf(s.rate);
+  GRID_STRIDE (i, n) {
+    float w = weight[i];
+    weight[i] = w + (noise[i] * root - (s.clipped(s.rescaled(grad[i])) + w * s.decay) * (s.rate / 2));
   }
 }

@@ -16,10 +16,12 @@ from .formats.optimizer_states import Key, OptimizerStates
 from .loss_scaler import LossScaler
 from .ndarray import NDArray
 from .optimizer_base import Optimizer, as_tuple, create, register
-from .optimizer_more import AdaDelta, AdaGrad, Adamax, Ftrl, Nadam, RMSProp, Signum
+from .optimizer_large_batch import LAMB, LARS, LBSGD
+from .optimizer_more import DCASGD, FTML, SGLD, AdaDelta, AdaGrad, Adamax, Ftrl, Nadam, RMSProp, Signum
 
-__all__ = ["NAG", "SGD", "AdaDelta", "AdaGrad", "Adam", "Adamax", "Ftrl", "LossScaler", "Nadam", "Optimizer", "RMSProp",
-           "Signum", "Test", "Updater", "create", "fill_states", "get_updater", "register"]
+__all__ = ["DCASGD", "FTML", "LAMB", "LARS", "LBSGD", "NAG", "SGD", "SGLD", "AdaDelta", "AdaGrad", "Adam", "Adamax",
+           "Ftrl", "LossScaler", "Nadam", "Optimizer", "RMSProp", "Signum", "Test", "Updater", "ccSGD", "create",
+           "fill_states", "get_updater", "register"]
 
 
 @register
@@ -42,6 +44,11 @@ class SGD(Optimizer):
     def update_rule(self) -> tuple[str, dict[str, Any]]:
         """The operator and its constants."""
         return ("_sgd_mom_update", {"momentum": self.momentum}) if self.momentum else ("_sgd_update", {})
+
+
+@register
+class ccSGD(SGD):
+    """SGD under its name in old scripts."""
 
 
 @register
@@ -116,11 +123,11 @@ class Updater:
             return
         if index not in self.states:
             self.states[index] = self._create(index, weight)
-        self.optimizer.update(index, weight, grad, self.states[index])
+        self.optimizer.update_multi_precision(index, weight, grad, self.states[index])
 
     def _create(self, index: Key, weight: NDArray) -> Any:
         """States as the optimizer makes them, with the values of a states file where it has some."""
-        state = self.optimizer.create_state(index, weight)
+        state = self.optimizer.create_state_multi_precision(index, weight)
         loaded = self._loaded.pop(index, None)
         if loaded is not None:
             fill_states(index, as_tuple(state), loaded)

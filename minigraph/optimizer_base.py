@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,8 +25,6 @@ from .ops.op import Workspace
 from .optimizer_counts import Counts, CountsByIndex
 
 _registry: dict[str, type[Optimizer]] = {}
-DECAYED_ENDINGS = ("_weight", "_gamma")
-"""Endings of the parameter names that weight decay applies to."""
 _OWN_UPDATE = frozenset(("update", "create_state", "_get_lr", "_get_wd"))
 """Methods by which a subclass updates in its own way, which no operator follows."""
 
@@ -81,11 +79,13 @@ class Optimizer:
     gradients wait for that check, which takes memory as clipping the global norm does, and before a step its scalars
     wait for the end of the one before. wd: weight decay, for names ending in _weight or _gamma unless a multiplier says
     otherwise. sym: a symbol whose variables' `__lr_mult__` and `__wd_mult__` are used. begin_num_update: updates made
-    before. multi_precision: accepted, and nothing to do, since parameters are float32. A learning rate given
-    together with a scheduler becomes the scheduler's base; with neither the rate is `DEFAULT_RATE`.
+    before. multi_precision: whether an Updater keeps float32 copies of float16 weights; a Module's are float32. A
+    learning rate given together with a scheduler becomes the scheduler's base; with neither it is `DEFAULT_RATE`.
     """
 
     DEFAULT_RATE = 0.01
+    DECAYED_ENDINGS: ClassVar[tuple[str, ...]] = ("_weight", "_gamma")
+    """Endings of the parameter names that weight decay applies to."""
 
     def __init__(self, rescale_grad: float = 1.0, param_idx2name: Mapping[Any, str] | None = None,
                  wd: float = 0.0, clip_gradient: float | None = None, learning_rate: float | None = None,
@@ -114,7 +114,9 @@ class Optimizer:
         self._num_update = begin_num_update
         self._issued: tuple[tuple[Key, ...], int] | None = None
         self._is_skipped: Callable[[], bool] | None = None
-        self._attrs: Mapping[str, Mapping[str, str]] = sym.attr_dict() if sym is not None else {}
+        attributes = sym.attr_dict() if sym is not None else {}
+        self._attrs: Mapping[str, Mapping[str, str]] = {
+            name: attributes[name] for name in (sym.list_arguments() if sym is not None else ()) if name in attributes}
         self._counts = Counts(begin_num_update)
         self._multipliers: dict[tuple[Key, ...], tuple[tuple[dict, dict], np.ndarray, np.ndarray]] = {}
         self.set_lr_mult({})
@@ -153,27 +155,31 @@ class Optimizer:
         self.lr = lr
 
     def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
-        """Factors on the rate by parameter name or number, over the symbol's `__lr_mult__`; others have 1."""
+        """Factors on the rate by parameter name or number, over the `__lr_mult__` of the symbol's arguments; others
+        have 1."""
         self.lr_mult: dict[Any, float] = {**self._attributes("__lr_mult__"), **args_lr_mult}
 
     def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
         """Factors on the decay by parameter name (or number), over the symbol's `__wd_mult__`.
 
-        Others have 1 if their name ends in _weight or _gamma, or is not known, and else 0.
+        Others have 1 if their name ends in one of DECAYED_ENDINGS, or is not known, and else 0.
         """
-        self.wd_mult: dict[Any, float] = {**self._attributes("__wd_mult__"), **args_wd_mult}
+        none = {name: 0.0 for name in self.idx2name.values() if not self._decays(name)}
+        self.wd_mult: dict[Any, float] = {**none, **self._attributes("__wd_mult__"), **args_wd_mult}
+
+    def _decays(self, key: Key) -> bool:
+        return not isinstance(key, str) or key.endswith(self.DECAYED_ENDINGS)
 
     def _attributes(self, key: str) -> dict[str, float]:
         return {name: float(attrs[key]) for name, attrs in self._attrs.items() if key in attrs}
 
     def _multiplier_vectors(self, keys: tuple[Key, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Factors on rate and decay by parameter, which the tables may name by its number too."""
+        """Factors on rate and decay by parameter; in the tables its number, where it has one, goes before its name."""
         found, tables = self._multipliers.get(keys), (self.lr_mult, self.wd_mult)
         if found is None or found[0] != tables:
             number: dict[Any, Any] = {name: index for index, name in self.idx2name.items()}
-            lr = [self.lr_mult.get(key, self.lr_mult.get(number.get(key), 1.0)) for key in keys]
-            wd = [self.wd_mult.get(key, self.wd_mult.get(number.get(key), _default_decay(key)))
-                  for key in keys]
+            lr = [self.lr_mult.get(number.get(key), self.lr_mult.get(key, 1.0)) for key in keys]
+            wd = [self.wd_mult.get(number.get(key), self.wd_mult.get(key, float(self._decays(key)))) for key in keys]
             copies = dict(self.lr_mult), dict(self.wd_mult)
             found = self._multipliers[keys] = copies, np.array(lr, np.float64), np.array(wd, np.float64)
         return found[1:]
@@ -213,20 +219,24 @@ class Optimizer:
         """(operator, its constants); its inputs are weight, gradient, states, control and perhaps two factors."""
         raise MXNetError(f"optimizer {type(self).__name__} has no graph form; define update_rule, or update")
 
+    def rule_of(self, name: str) -> tuple[str, dict[str, Any]]:
+        """The rule for the parameter of that name: `update_rule`, unless a class makes a difference between them."""
+        return self.update_rule()
+
     def state_names(self) -> tuple[str, ...]:
         """Suffixes of the states kept for each parameter."""
         return ()
 
-    def add_update(self, b: Builder, index: int, weight: Entry, gradient: Entry, states: Sequence[Entry],
+    def add_update(self, b: Builder, index: int, name: str, weight: Entry, gradient: Entry, states: Sequence[Entry],
                    control: Entry, scale: Entry | None, unscale: Entry | None) -> None:
-        """Add the node that updates parameter number `index` and its states in place."""
+        """Add the node that updates the parameter `name`, number `index`, and its states in place."""
         if b.dtype(weight) != np.float32:
             raise MXNetError(f"parameters are updated in float32, and this one has dtype {b.dtype(weight)}; keep "
                              f"parameters in float32 and Cast them in the symbol")
-        op, constants = self.update_rule()
-        for name, number in constants.items():
+        op, constants = self.rule_of(name)
+        for constant, number in constants.items():
             if not is_number_or_none(number):
-                raise MXNetError(f"{type(self).__name__}: {name} is {number!r}; it must be a number")
+                raise MXNetError(f"{type(self).__name__}: {constant} is {number!r}; it must be a number")
         factors = [factor for factor in (scale, unscale) if factor is not None]
         b.node(op, [weight, gradient, *states, control, *factors], index=index, has_scale=scale is not None,
                has_unscale=unscale is not None, **constants)
@@ -317,7 +327,7 @@ class Optimizer:
             raise MXNetError("clip_global_norm needs all gradients at once, and update sees one; train with "
                              "a Module, or use clip_gradient")
         self.check_graph_form()
-        name, constants = self.update_rule()
+        name, constants = self.rule_of(str(self.idx2name.get(index, index)))
         op, states = get_op(name), as_tuple(state)
         changed = [np.array(each.storage.read(), order="C") for each in (weight, *states)]
         gradient = np.ascontiguousarray(grad.storage.read(), changed[0].dtype)
@@ -326,6 +336,25 @@ class Optimizer:
         _compute(op, params, [changed[0], gradient, *changed[1:], control])
         for target, value in zip((weight, *states), changed, strict=True):
             target[:] = value
+
+    def create_state_multi_precision(self, index: Key, weight: NDArray) -> Any:
+        """`create_state`; with `multi_precision`, for a float16 weight, (its copy in float32, the states of that)."""
+        if not self._has_master(weight):
+            return self.create_state(index, weight)
+        master = weight.astype(np.float32)
+        return master, self.create_state(index, master)
+
+    def update_multi_precision(self, index: Key, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """`update`, of the float32 copy where `create_state_multi_precision` made one, which the weight then rounds."""
+        if not self._has_master(weight):
+            self.update(index, weight, grad, state)
+            return
+        master, states = state
+        self.update(index, master, grad.astype(np.float32), states)
+        weight[:] = master.astype(weight.dtype)
+
+    def _has_master(self, weight: NDArray) -> bool:
+        return self.multi_precision and weight.dtype == np.float16
 
     def _control_of(self, index: Key) -> np.ndarray:
         """The scalars of one parameter's update, with what `_get_lr` and `_get_wd` of a subclass say."""
@@ -361,13 +390,15 @@ class Optimizer:
         return states
 
 
-def _default_decay(key: Key) -> float:
-    return 1.0 if not isinstance(key, str) or key.endswith(DECAYED_ENDINGS) else 0.0
+Optimizer.register = staticmethod(register)  # type: ignore[attr-defined]
+Optimizer.create_optimizer = staticmethod(create)  # type: ignore[attr-defined]
 
 
 def as_tuple(state: Any) -> tuple[NDArray, ...]:
-    """An optimizer's state of one parameter as a tuple."""
-    return () if state is None else tuple(state) if isinstance(state, (tuple, list)) else (state,)
+    """The arrays of an optimizer's state of one parameter."""
+    if isinstance(state, (tuple, list)):
+        return tuple(array for each in state for array in as_tuple(each))
+    return () if state is None else (state,)
 
 
 def _compute(op: Any, params: Any, ins: list[np.ndarray]) -> None:

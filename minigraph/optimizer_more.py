@@ -1,4 +1,5 @@
-"""Further optimizers under MXNet's names and by its rules: AdaGrad, RMSProp, AdaDelta, Ftrl, Adamax, Nadam, Signum.
+"""Further optimizers under MXNet's names and by its rules: AdaGrad, RMSProp, AdaDelta, Ftrl, Adamax, Nadam, Signum,
+FTML, DCASGD, SGLD.
 
 Throughout g is the gradient times rescale_grad, clipped; where it says so, with the decay inside the clip.
 """
@@ -9,12 +10,36 @@ from typing import Any
 
 import numpy as np
 
-from .base import MXNetError
+from . import random
+from .base import Builder, Entry, MXNetError
 from .formats.optimizer_states import Key
+from .ndarray import NDArray
 from .ops.control import UPDATE_COUNT
 from .optimizer_base import Optimizer, register
 
-__all__ = ["AdaDelta", "AdaGrad", "Adamax", "Ftrl", "Nadam", "RMSProp", "Signum"]
+__all__ = ["DCASGD", "FTML", "SGLD", "AdaDelta", "AdaGrad", "Adamax", "Ftrl", "Nadam", "RMSProp", "Signum"]
+
+NOISE_ORDINAL = 2**30
+"""The place in the random sequence of the first parameter's noise, far behind those of a graph's random operators."""
+
+
+class NumberedUpdates(Optimizer):
+    """Base of the rules that read the number of the update, one for all parameters of a step."""
+
+    _count = 1
+
+    def control(self, parameters: Sequence[Key]) -> np.ndarray:
+        """As for every optimizer, with the number of the update besides."""
+        words = super().control(parameters)
+        words[UPDATE_COUNT] = self._count
+        return words
+
+    def _step_sizes(self, rates: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        if counts.size and counts.min() != counts.max():
+            raise MXNetError(f"{type(self).__name__}: parameters are at updates {counts.min()} to {counts.max()}, and "
+                             f"one step has one number; begin with new states")
+        self._count = int(counts.max(initial=1))
+        return rates
 
 
 @register
@@ -141,7 +166,7 @@ class Adamax(Optimizer):
 
 
 @register
-class Nadam(Optimizer):
+class Nadam(NumberedUpdates):
     """Adam with Nesterov's momentum (Dozat 2016), g = clip(rescale_grad * gradient + wd w).
 
     At update t the momentum is u_t = beta1 (1 - 0.96^(t schedule_decay) / 2) and U_t the product of all so far;
@@ -158,7 +183,6 @@ class Nadam(Optimizer):
         self.beta2 = beta2
         self.epsilon = epsilon
         self.schedule_decay = schedule_decay
-        self._count = 1
 
     def state_names(self) -> tuple[str, ...]:
         """Moving means of the gradient and of its square."""
@@ -168,19 +192,6 @@ class Nadam(Optimizer):
         """The operator and its constants."""
         return "_nadam_update", {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon,
                                  "schedule_decay": self.schedule_decay}
-
-    def control(self, parameters: Sequence[Key]) -> np.ndarray:
-        """As for every optimizer, with the number of the update besides."""
-        words = super().control(parameters)
-        words[UPDATE_COUNT] = self._count
-        return words
-
-    def _step_sizes(self, rates: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        if counts.size and counts.min() != counts.max():
-            raise MXNetError(f"Nadam: parameters are at updates {counts.min()} to {counts.max()}, and one step has "
-                             f"one number; begin with new states")
-        self._count = int(counts.max(initial=1))
-        return rates
 
 
 @register
@@ -206,3 +217,74 @@ class Signum(Optimizer):
         if not self.momentum:
             return "_signsgd_update", {}
         return "_signum_update", {"momentum": self.momentum, "wd_lh": self.wd_lh}
+
+
+@register
+class FTML(NumberedUpdates):
+    """Follow the moving leader (Zheng and Kwok 2017), g = clip(rescale_grad * gradient + wd w).
+
+    At update t: v <- beta2 v + (1 - beta2) g^2, D = (1 - beta1^t) / lr (sqrt(v / (1 - beta2^t)) + epsilon),
+    z <- beta1 z + (1 - beta1) g - (D - beta1 d) w, d <- D, w <- -z / d.
+    """
+
+    def __init__(self, beta1: float = 0.6, beta2: float = 0.999, epsilon: float = 1e-8, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.beta1 = beta1
+        self.beta2 = beta2
+        self.epsilon = epsilon
+
+    def state_names(self) -> tuple[str, ...]:
+        """d, the moving mean of squares, and z."""
+        return ("d", "v", "z")
+
+    def update_rule(self) -> tuple[str, dict[str, Any]]:
+        """The operator and its constants."""
+        return "_ftml_update", {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
+
+    def _step_sizes(self, rates: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        return super()._step_sizes(rates, counts) / (1.0 - self.beta1 ** counts)
+
+
+@register
+class DCASGD(Optimizer):
+    """SGD that makes up for late gradients (Zheng et al. 2017), g = clip(rescale_grad * gradient).
+
+    d <- momentum d - lr (g + wd w + lamda g^2 (w - w')), w <- w + d, where w' is the weight before the last update, so
+    that w - w' is d. MXNet keeps w' itself, and with momentum fails.
+    """
+
+    def __init__(self, momentum: float = 0.0, lamda: float = 0.04, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.momentum = momentum
+        self.lamda = lamda
+
+    def state_names(self) -> tuple[str, ...]:
+        """The last move of the weight."""
+        return ("mom",)
+
+    def update_rule(self) -> tuple[str, dict[str, Any]]:
+        """The operator and its constants."""
+        return "_dcasgd_update", {"momentum": self.momentum, "lamda": self.lamda}
+
+
+@register
+class SGLD(Optimizer):
+    """Langevin dynamics (Welling and Teh 2011): w <- w - lr / 2 (clip(rescale_grad * gradient) + wd w) + noise.
+
+    The noise is normal, of variance lr. In a graph it comes from the sequence of random operators; on NDArrays from
+    mx.random.
+    """
+
+    def update_rule(self) -> tuple[str, dict[str, Any]]:
+        """The operator, which has no constants."""
+        return "_sgld_update", {}
+
+    def add_update(self, b: Builder, index: int, name: str, weight: Entry, gradient: Entry, states: Sequence[Entry],
+                   control: Entry, scale: Entry | None, unscale: Entry | None) -> None:
+        """As for every optimizer, with noise where others have a state."""
+        noise = b.node("_normal_keyed", [control], shape=b.shape(weight), ordinal=NOISE_ORDINAL + index)
+        super().add_update(b, index, name, weight, gradient, noise, control, scale, unscale)
+
+    def update(self, index: Key, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """Update a parameter in place from its gradient of the same shape; there is no state."""
+        super().update(index, weight, grad, random.normal(shape=weight.shape))

@@ -39,6 +39,7 @@ from . import (
     norm_sliced,
     norm_train,
     optimizer,
+    optimizer_layerwise,
     optimizer_more,
     ordering,
     pad,
@@ -70,9 +71,9 @@ from .registry import get_op, names, public_names, register
 FAMILIES = (activated, activation, attention, basic, batch_rows, bits, broadcast, broadcast_more, chain, conv,
             conv_weight, ctc, deconv, dense, diagonal, elemwise, entropy, expanding, gamma, gelu, indexing,
             instance_norm, layer_norm, layout, leaky, logical, loss, loss_scale, lrn, lstm, matmul, modulo, norm,
-            norm_inference, norm_sliced, norm_train, optimizer, optimizer_more, ordering, pad, pool, pool_winners,
-            prelu, random, reduce, reduce_more, rnn, rounding, scalar, selecting, sequence, shape, shape_more, sizes,
-            slicing, softmax, spatial, svm, transcendental, transfer, unary)
+            norm_inference, norm_sliced, norm_train, optimizer, optimizer_layerwise, optimizer_more, ordering, pad,
+            pool, pool_winners, prelu, random, reduce, reduce_more, rnn, rounding, scalar, selecting, sequence, shape,
+            shape_more, sizes, slicing, softmax, spatial, svm, transcendental, transfer, unary)
 """The modules whose import fills the registry."""
 
 __all__ = ["FAMILIES", "Op", "Sample", "ShapeError", "Workspace", "get_op", "names", "public_names",

@@ -5,7 +5,7 @@ integers kept as their bit patterns.
 
     word 0, 1   seed, low and high 32 bits          word 5   clip_gradient (by value; < 0 is off)
     word 2      step number (modulo 2**32)          word 6   clip_global_norm (<= 0 is off)
-    word 3      loss scale (0 without one)          word 7   number of the update (Nadam)
+    word 3      loss scale (0 without one)          word 7   number of the update (Nadam, FTML, LAMB), momentum (LARS)
     word 4      rescale_grad                        then, for parameter i: lr at 8 + 2 i, wd at 9 + 2 i
 """
 from __future__ import annotations
@@ -16,6 +16,8 @@ from ..base import PartialShape
 from .op import ShapeError, format_shape
 
 SEED, STEP, LOSS_SCALE, RESCALE, CLIP, GLOBAL_NORM, UPDATE_COUNT, FIRST_RATE = 0, 2, 3, 4, 5, 6, 7, 8
+
+MOMENTUM = UPDATE_COUNT
 
 LAST_STEP = 2**32 - 1
 """The last number of a step before they begin again."""

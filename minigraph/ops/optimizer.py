@@ -49,6 +49,39 @@ class AdamParams(SgdParams):
     epsilon: float = param(1e-8, "float", "added to the root of the mean square")
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What the control buffer and the factors say of one update, in the weight's dtype; no `unscale` is None."""
+
+    rescale: Any
+    unscale: Any
+    clip: Any
+    rate: Any
+    decay: Any
+
+    @classmethod
+    def of(cls, p: Any, ins: Arrays, states: int) -> Settings:
+        """The settings of an update whose inputs are weight, gradient, states, control and factors."""
+        control, number = ins[2 + states], ins[0].dtype.type
+        rescale = number(control[RESCALE])
+        if p.has_scale:
+            rescale *= number(ins[3 + states][0])
+        word = lr_word(p.index)
+        return cls(rescale, number(ins[-1][0]) if p.has_unscale else None, number(control[CLIP]),
+                   number(control[word]), number(control[word + 1]))
+
+    @property
+    def skips(self) -> bool:
+        """Whether the check of the step forbids the update."""
+        return self.unscale is not None and self.unscale == 0
+
+    def rescaled(self, grad: np.ndarray, out: np.ndarray) -> None:
+        """out = the gradient without the loss scale, times rescale_grad."""
+        if self.unscale is not None:
+            grad = np.multiply(grad, self.unscale, out=out)
+        np.multiply(grad, self.rescale, out=out)
+
+
 class Update(Op):
     """Base: weight and states in, the same bytes with new contents out; `apply` works on one block."""
 
@@ -88,23 +121,14 @@ class Update(Op):
 
     def compute(self, p: Any, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         states = len(self.states)
-        control = ins[2 + states]
-        number = ins[0].dtype.type
-        unscale = number(ins[-1][0]) if p.has_unscale else None
-        if unscale == 0:
+        given = Settings.of(p, ins, states)
+        if given.skips:
             return
-        rescale = number(control[RESCALE])
-        if p.has_scale:
-            rescale *= number(ins[3 + states][0])
-        clip = number(control[CLIP])
-        rate, decay = number(control[lr_word(p.index)]), number(control[lr_word(p.index) + 1])
         scratch = [block_scratch(work, ins[0]) for _ in range(self.scratch_count)]
         for weight, grad, *rest in blocks(ins[0], ins[1], *ins[2:2 + states], *outs):
             step, *more = (s[:grad.size] for s in scratch)
-            if unscale is not None:
-                grad = np.multiply(grad, unscale, out=step)
-            np.multiply(grad, rescale, out=step)
-            self.apply(p, rate, decay, clip, step, [weight, *rest[:states]], rest[states:], more)
+            given.rescaled(grad, step)
+            self.apply(p, given.rate, given.decay, given.clip, step, [weight, *rest[:states]], rest[states:], more)
 
     def apply(self, p: Any, rate: Any, decay: Any, clip: Any, step: np.ndarray, old: list[np.ndarray],
               new: list[np.ndarray], scratch: list[np.ndarray]) -> None:

@@ -1,7 +1,8 @@
-"""Updates of weights by AdaGrad, RMSProp, AdaDelta, Ftrl, Adamax, Nadam and Signum, by MXNet's rules.
+"""Updates of weights by AdaGrad, RMSProp, AdaDelta, Ftrl, Adamax, Nadam, Signum, FTML, DCASGD and SGLD, by MXNet's
+rules.
 
-`step` below is the gradient times rescale_grad. RMSProp, Adamax and Nadam add the decay inside the clip, the
-others outside. Nadam reads the number of the update from a word of the control buffer that no other rule uses.
+`step` below is the gradient times rescale_grad. RMSProp, Adamax, Nadam and FTML add the decay inside the clip, the
+others outside. Nadam and FTML read the number of the update from a word of the control buffer.
 """
 from __future__ import annotations
 
@@ -254,6 +255,11 @@ class AdamaxUpdate(Update):
         _descend(old, new, step, rate)
 
 
+def update_count(control: np.ndarray) -> int:
+    """The number of the update that the control buffer has, 1 at the first."""
+    return max(1, round(float(control[UPDATE_COUNT])))
+
+
 @dataclass(frozen=True)
 class NadamParams(SgdParams):
     """Parameters of an update by Nadam."""
@@ -301,8 +307,7 @@ class NadamUpdate(Update):
     scratch_count = 2
 
     def compute(self, p: NadamParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
-        count = max(1, round(float(ins[4][UPDATE_COUNT])))
-        factors = nadam_factors(p.beta1, p.beta2, p.schedule_decay, count)
+        factors = nadam_factors(p.beta1, p.beta2, p.schedule_decay, update_count(ins[4]))
         super().compute(_NadamStep(**vars(p), of_gradient=factors[0], of_mean=factors[1], of_squares=factors[2]),
                         ins, outs, work)
 
@@ -368,3 +373,121 @@ class SignumUpdate(Update):
         np.multiply(step, rate, out=step)
         np.multiply(old[0], 1 - rate * p.wd_lh, out=new[0])
         np.add(new[0], step, out=new[0])
+
+
+@dataclass(frozen=True)
+class FtmlParams(SgdParams):
+    """Parameters of an update by FTML."""
+
+    beta1: float = param(0.6, "float", "decay of the sum of gradients")
+    beta2: float = param(0.999, "float", "decay of the mean square")
+    epsilon: float = param(1e-8, "float", "added to the root of the mean square")
+
+
+@dataclass(frozen=True)
+class _FtmlStep(FtmlParams):
+    """Parameters of one update: besides, the factor that its number decides."""
+
+    of_squares: float = 1.0
+
+
+@register
+class FtmlUpdate(Update):
+    """Follow the moving leader (Zheng and Kwok 2017), with g = clip(rescale grad + wd weight).
+
+    v decays towards g^2; d' = (sqrt(v / (1 - beta2^t)) + epsilon) / lr at update t, lr corrected for bias;
+    z <- beta1 z + (1 - beta1) g - (d' - beta1 d) weight, d <- d', weight <- -z / d.
+    """
+
+    name = "_ftml_update"
+    Params = FtmlParams
+    states = ("d", "v", "z")
+    scratch_count = 2
+
+    def compute(self, p: FtmlParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+        of_squares = 1 / (1 - p.beta2 ** update_count(ins[5]))
+        super().compute(_FtmlStep(**vars(p), of_squares=of_squares), ins, outs, work)
+
+    def apply(self, p: _FtmlStep, rate: Any, decay: Any, clip: Any, step: np.ndarray, old: Blocks, new: Blocks,
+              scratch: Blocks) -> None:
+        (spare,) = scratch
+        _add_decay(step, old[0], decay, spare)
+        clip_to(step, clip)
+        np.square(step, out=spare)
+        _decay_towards(old[2], spare, p.beta2, new[2])
+        _decay_towards(old[3], step, p.beta1, new[3])
+        np.multiply(new[2], p.of_squares, out=spare)
+        np.sqrt(spare, out=spare)
+        np.add(spare, p.epsilon, out=spare)
+        np.divide(spare, rate, out=spare)
+        np.multiply(old[1], p.beta1, out=step)
+        np.subtract(spare, step, out=step)
+        np.multiply(step, old[0], out=step)
+        np.subtract(new[3], step, out=new[3])
+        np.copyto(new[1], spare)
+        np.divide(new[3], spare, out=step)
+        np.negative(step, out=new[0])
+
+
+@dataclass(frozen=True)
+class DcasgdParams(SgdParams):
+    """Parameters of an update by DCASGD."""
+
+    momentum: float = param(0.0, "float", "share of the last move that is kept")
+    lamda: float = param(0.04, "float", "share of the compensation for delay")
+
+
+@register
+class DcasgdUpdate(Update):
+    """SGD that makes up for the delay of its gradients (Zheng et al. 2017), with g = clip(rescale grad).
+
+    mom <- momentum mom - lr (g + wd weight + lamda g^2 mom), the last one being how far the weight has moved since the
+    update before; weight <- weight + mom.
+    """
+
+    name = "_dcasgd_update"
+    Params = DcasgdParams
+    states = ("mom",)
+    scratch_count = 2
+
+    def apply(self, p: DcasgdParams, rate: Any, decay: Any, clip: Any, step: np.ndarray, old: Blocks, new: Blocks,
+              scratch: Blocks) -> None:
+        (spare,) = scratch
+        clip_to(step, clip)
+        np.square(step, out=spare)
+        np.multiply(spare, p.lamda, out=spare)
+        np.multiply(spare, old[1], out=spare)
+        np.add(step, spare, out=step)
+        _add_decay(step, old[0], decay, spare)
+        np.multiply(step, rate, out=step)
+        np.multiply(old[1], p.momentum, out=new[1])
+        np.subtract(new[1], step, out=new[1])
+        np.add(old[0], new[1], out=new[0])
+
+
+@register
+class SgldUpdate(Update):
+    """Langevin dynamics (Welling and Teh 2011): weight += sqrt(lr) noise - lr / 2 (clip(rescale grad) + wd weight).
+
+    The noise is read where other updates have a state, and is not changed.
+    """
+
+    name = "_sgld_update"
+    states = ("noise",)
+    scratch_count = 2
+
+    def outputs(self, p: SgdParams) -> tuple[str, ...]:
+        return ("weight",)
+
+    def mutates(self, p: SgdParams) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)
+
+    def apply(self, p: SgdParams, rate: Any, decay: Any, clip: Any, step: np.ndarray, old: Blocks, new: Blocks,
+              scratch: Blocks) -> None:
+        (spare,) = scratch
+        clip_to(step, clip)
+        _add_decay(step, old[0], decay, spare)
+        np.multiply(step, rate / 2, out=step)
+        np.multiply(old[1], np.sqrt(rate), out=spare)
+        np.subtract(spare, step, out=step)
+        np.add(old[0], step, out=new[0])

@@ -123,9 +123,9 @@ class Updater(Protocol):
         """Suffixes of the states kept for each parameter ("mom"), each of the parameter's shape."""
         ...
 
-    def add_update(self, b: Builder, index: int, weight: Entry, gradient: Entry, states: Sequence[Entry],
+    def add_update(self, b: Builder, index: int, name: str, weight: Entry, gradient: Entry, states: Sequence[Entry],
                    control: Entry, scale: Entry | None, unscale: Entry | None) -> None:
-        """Add the node that updates one parameter and its states in place.
+        """Add the node that updates the parameter `name`, number `index`, and its states in place.
 
         `scale` clips the global norm; `unscale` undoes the loss scale, or by 0 says that nothing is to change.
         """

@@ -49,6 +49,6 @@ def _form(updater: Updater) -> str:
                       for name, wanted in (("scale", updater.clips_global_norm), ("unscale", updater.scales_loss)))
     weight, gradient, *states = (b.variable(name, (1,), np.float32, "state")
                                  for name in ("weight", "gradient", *updater.state_names()))
-    updater.add_update(b, 0, weight, gradient, states, control, scale, unscale)
+    updater.add_update(b, 0, "w_weight", weight, gradient, states, control, scale, unscale)
     added = [(op.name, b.graph.params[i], b.graph.inputs[i]) for i, op in enumerate(b.graph.op) if op is not None]
     return f"{updater.clips_global_norm} {updater.state_names()} {added}"

@@ -149,7 +149,8 @@ class _Updates:
                   for suffix in self.updater.state_names()]
         b.scope = name
         try:
-            self.updater.add_update(b, self.index[variable], variable, gradient, states, self.control, scale, unscale)
+            self.updater.add_update(b, self.index[variable], name, variable, gradient, states, self.control, scale,
+                                    unscale)
         except MXNetError as error:
             raise MXNetError(f"the update of {name}: {error}") from error
 

@@ -97,3 +97,47 @@ def signum(p: Any, weight: Tensor, grad: Tensor, mom: Tensor, *rest: Tensor) -> 
     rate, decay, g = decayed_outside(p, weight, grad, rest)
     mom = torch.lerp(-(g + decay * weight), mom, p.momentum)
     return [(1 - rate * p.wd_lh) * weight + rate * mom.sign(), mom]
+
+
+@oracle("_ftml_update")
+def ftml(p: Any, weight: Tensor, grad: Tensor, d: Tensor, v: Tensor, z: Tensor, *rest: Tensor) -> list[Tensor]:
+    rate, g = decayed_inside(p, weight, grad, rest)
+    v = torch.lerp(g ** 2, v, p.beta2)
+    now = ((v / (1 - p.beta2)).sqrt() + p.epsilon) / rate
+    z = torch.lerp(g, z, p.beta1) - (now - p.beta1 * d) * weight
+    return [-z / now, now, v, z]
+
+
+@oracle("_dcasgd_update")
+def dcasgd(p: Any, weight: Tensor, grad: Tensor, mom: Tensor, *rest: Tensor) -> list[Tensor]:
+    rate, decay, g = decayed_outside(p, weight, grad, rest)
+    mom = p.momentum * mom - rate * (g + decay * weight + p.lamda * g ** 2 * mom)
+    return [weight + mom, mom]
+
+
+@oracle("_sgld_update")
+def sgld(p: Any, weight: Tensor, grad: Tensor, noise: Tensor, *rest: Tensor) -> list[Tensor]:
+    rate, decay, g = decayed_outside(p, weight, grad, rest)
+    return [weight - rate / 2 * (g + decay * weight) + rate ** 0.5 * noise]
+
+
+@oracle("_lamb_update")
+def lamb(p: Any, weight: Tensor, grad: Tensor, mean: Tensor, var: Tensor, *rest: Tensor) -> list[Tensor]:
+    rate, decay, g = decayed_outside(p, weight, grad, rest)
+    mean, var = torch.lerp(g, mean, p.beta1), torch.lerp(g ** 2, var, p.beta2)
+    step = mean / (1 - p.beta1) / ((var / (1 - p.beta2)).sqrt() + p.epsilon) + decay * weight
+    return [weight - rate * weight.norm() / step.norm() * step, mean, var]
+
+
+@oracle("_lars_update")
+def lars(p: Any, weight: Tensor, grad: Tensor, *rest: Tensor) -> list[Tensor]:
+    rate, decay, factor, clip = _settings(p, rest[0], rest[1:])
+    rate *= p.eta * weight.norm() / ((grad * factor).norm() + decay * weight.norm() + p.epsilon)
+    return [weight - rate * ((grad * factor).clamp(-clip, clip) + decay * weight)]
+
+
+@oracle("_lars_mom_update")
+def lars_mom(p: Any, weight: Tensor, grad: Tensor, mom: Tensor, *rest: Tensor) -> list[Tensor]:
+    (moved,) = lars(p, weight, grad, *rest)
+    mom = float(rest[0][7]) * mom + (moved - weight)
+    return [weight + mom, mom]

@@ -15,8 +15,9 @@ from .processes import run
 from .test_executor import batches, bound
 
 import_families()
-KERNELS = ("loss_scale", "optimizer", "optimizer_more")
-UPDATES = [*(name for name in family_ops("optimizer") if name.endswith("_update")), *family_ops("optimizer_more")]
+KERNELS = ("loss_scale", "optimizer", "optimizer_more", "optimizer_layerwise")
+UPDATES = [*(name for name in family_ops("optimizer") if name.endswith("_update")), *family_ops("optimizer_more"),
+           *family_ops("optimizer_layerwise")]
 
 
 def control(scale=2.0 ** 16):

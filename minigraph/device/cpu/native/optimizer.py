@@ -42,8 +42,23 @@ class UpdateOp(NativeOp):
         constants = self.constants(p)
         padded = f"{CONSTANTS}f4x", (*constants, *[0.0] * (CONSTANTS - len(constants)))
         args = (pointer(weight), pointer(grad), *states, pointer(rest[count]), scale, unscale,
-                int64(weight.size, p.index), padded, *map(float64, self.precise(p)))
+                int64(weight.size, p.index), padded, *map(float64, self.precise(p)), *self.scratch(p, work))
         return [NativeCall(self.name[1:], args)]
+
+    def scratch(self, p: Any, work: int) -> Sequence[Any]:
+        """Arguments behind all others: where there is workspace, its address."""
+        return ()
+
+
+@dataclass(frozen=True)
+class LayerwiseOp(UpdateOp):
+    """A kernel that adds squares by blocks first, two numbers in double precision a block."""
+
+    def algorithms(self, p: Any, ins: Types, outs: Types) -> Sequence[Algorithm]:
+        return (Algorithm(f"{PREFIX}direct", 16 * -(-ins[0].size // SUM_BLOCK), "native"),)
+
+    def scratch(self, p: Any, work: int) -> Sequence[Any]:
+        return address(work), int64(int(p.bias_correction if self.name == "_lamb_update" else p.adapts))
 
 
 def _adam(p: Any) -> tuple[float, ...]:
@@ -59,10 +74,21 @@ _RULES: dict[str, Callable[[Any], tuple[float, ...]]] = {
     "adagrad": lambda p: (p.epsilon,), "rmsprop": _rmsprop, "rmsprop_centered": _rmsprop,
     "adadelta": lambda p: (p.rho, 1 - p.rho, p.epsilon), "ftrl": lambda p: (p.lamda1, p.beta),
     "adamax": lambda p: (p.beta1, 1 - p.beta1, p.beta2), "signsgd": lambda p: (),
-    "signum": lambda p: (p.momentum, 1 - p.momentum, p.wd_lh)}
+    "signum": lambda p: (p.momentum, 1 - p.momentum, p.wd_lh),
+    "dcasgd": lambda p: (p.momentum, p.lamda)}
 for _rule, _constants in _RULES.items():
     define(f"_{_rule}_update", UpdateOp(f"_{_rule}_update", _constants))
 define("_nadam_update", UpdateOp("_nadam_update", _adam, lambda p: (p.beta1, p.beta2, p.schedule_decay)))
+define("_ftml_update", UpdateOp("_ftml_update", _adam, lambda p: (p.beta2,)))
+
+
+def _lamb(p: Any) -> tuple[float, ...]:
+    return p.beta1, p.beta2, p.epsilon, p.lower_bound, p.upper_bound
+
+
+define("_lamb_update", LayerwiseOp("_lamb_update", _lamb, lambda p: (p.beta1, p.beta2)))
+for _rule in ("_lars_update", "_lars_mom_update"):
+    define(_rule, LayerwiseOp(_rule, lambda p: (p.eta, p.epsilon), lambda p: (0.0, 0.0)))
 
 
 @native_for("_sum_squares")
