@@ -269,7 +269,7 @@ class Module(BaseModule):
         kvstore_module.check(kvstore)
         self._optimizer = module_support.make_optimizer(
             optimizer, dict(optimizer_params), self._symbol, self._param_names,
-            module_support.batch_size_of(self._data_shapes[0]))
+            module_support.batch_size_of(self._data_shapes[0]), self._executor.graph)
         self._updater = None if self._optimizer.has_graph_form else Updater(self._optimizer)
         self._attach_optimizer()
         self._executor.clear_states()

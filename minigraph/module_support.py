@@ -12,6 +12,7 @@ from .base import MXNetError
 from .binding import normalise_requests
 from .context import Context, cpu
 from .executor import Executor
+from .graph import Graph
 from .initializer import InitDesc
 from .io_base import DataDesc
 from .ndarray import HostStorage, NDArray
@@ -21,8 +22,6 @@ Parts = Sequence[tuple[Mapping[str, NDArray], Mapping[str, Any] | None]]
 """Pairs of (parameters of one kind, values given for them or None)."""
 
 PARAMETER_ENDINGS = ("_weight", "_bias", "_gamma", "_beta")
-AVERAGING = ("batch", "valid")
-"""Values of a loss's `normalization` with which it divides its gradient itself."""
 INSTEAD_OF_CHAINS = ("make one symbol of the parts, or hand get_outputs() to another Module bound with "
                      "inputs_need_grad, and its get_input_grads() to backward")
 """What serves in the place of MXNet's chains of modules."""
@@ -177,10 +176,11 @@ def requests_for(names: Sequence[str], grad_req: Any, wanted: set[str]) -> dict[
 
 
 def make_optimizer(chosen: Any, params: Mapping[str, Any], symbol: Any, names: Sequence[str],
-                   batch_size: int) -> Optimizer:
+                   batch_size: int, graph: Graph) -> Optimizer:
     """The optimizer of that name, with rescale_grad = 1 / batch size unless given, or the ready one itself.
 
-    Warns when a ready one does not divide by the batch size, and when gradients would be divided twice.
+    Warns when a ready one does not divide by the batch size, and when the losses of `graph`, the symbol's with all
+    shapes known, would divide gradients once more, or not at all where they are asked to.
     """
     by_number = dict(enumerate(names))
     if isinstance(chosen, str):
@@ -191,17 +191,38 @@ def make_optimizer(chosen: Any, params: Mapping[str, Any], symbol: Any, names: S
         made.idx2name = made.idx2name or by_number
     else:
         raise AssertionError(f"optimizer must be a name or an Optimizer, got {type(chosen).__name__}")
-    averaging = [name for name, attrs in symbol.attr_dict().items()
-                 if attrs.get("normalization") in AVERAGING]
+    averaging, summing, unheard = _losses(graph)
     if averaging and batch_size > 1 and made.rescale_grad == 1.0 / batch_size:
+        remedy = "" if summing else "pass rescale_grad=1.0 in optimizer_params, or "
         warnings.warn(f"{', '.join(averaging)} divides its gradient by the number of samples, and "
-                      f"rescale_grad = 1/{batch_size} does so again; pass rescale_grad=1.0 in "
-                      f"optimizer_params, or normalization='null' to the loss", stacklevel=3)
+                      f"rescale_grad = 1/{batch_size} does so again; {remedy}pass normalization='null' to the loss",
+                      stacklevel=3)
+    elif unheard and batch_size > 1 and made.rescale_grad == 1.0:
+        warnings.warn(f"{', '.join(unheard)} has labels of its data's shape, which are probabilities, and divides "
+                      f"their gradient by nothing, whatever its normalization; with rescale_grad = 1 steps are "
+                      f"{batch_size} times as large as with means; leave rescale_grad out, or give 1/{batch_size}",
+                      stacklevel=3)
     elif not averaging and made.rescale_grad != 1.0 / batch_size and made is chosen:
         warnings.warn(f"Optimizer created manually outside Module but rescale_grad is not normalized to "
                       f"1.0/batch_size/num_workers ({made.rescale_grad} vs. {1.0 / batch_size}). Is this "
                       f"intended?", stacklevel=3)
     return made
+
+
+def _losses(graph: Graph) -> tuple[list[str], list[str], list[str]]:
+    """The names of losses that divide their gradients by the number of samples, of those that do not, and of those
+    among these that are asked to."""
+    averaging, summing, unheard = [], [], []
+    for node in graph:
+        if node.op is None:
+            continue
+        if node.op.averages(node.params, [graph.type_of(e).shape for e in node.inputs]):
+            averaging.append(node.name)
+        elif node.op.is_loss(node.params):
+            summing.append(node.name)
+            if getattr(node.params, "normalization", "null") != "null":
+                unheard.append(node.name)
+    return averaging, summing, unheard
 
 
 def own_methods(module: Any, base: type) -> list[str]:

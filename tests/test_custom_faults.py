@@ -42,7 +42,7 @@ MEMBERS = sorted(name for name, value in vars(mx.Op).items()
 ASKED = {"fold": {"fold": True}, "sliced": {"slices": 2}}
 """Options under which a member is asked at all."""
 NOT_ASKED = {"samples", "stages", "view_offset", "slice_params", "replay", "encoded", "fold", "weight_rows", "is_loss",
-             "completed", "absorb", "encoding", "count_param", "id_ranges"}
+             "averages", "completed", "absorb", "encoding", "count_param", "id_ranges"}
 """Members that the network above does not need, or of which a network is no test."""
 
 

@@ -5,6 +5,7 @@ import copy
 import pickle
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import minigraph as mx
@@ -125,6 +126,54 @@ def test_dividing_by_the_batch_twice_warns(normalization):
                                normalization=normalization, name="softmax")
     with pytest.warns(UserWarning, match="softmax divides its gradient"):
         prepared(net)
+
+
+def labelled(label_shape, normalization="batch", **optimizer_params):
+    """One step of a module whose loss is asked to divide, from the same weights: how far the weights move."""
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=2, name="fc"),
+                               normalization=normalization, name="softmax")
+    mod = mx.mod.Module(net)
+    mod.bind([("data", (8, 6))], [("softmax_label", label_shape)])
+    mod.init_params(mx.init.Constant(0.1))
+    mod.init_optimizer(optimizer_params={"learning_rate": 1.0, **optimizer_params})
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 2, 8)
+    label = classes if len(label_shape) == 1 else np.eye(2)[classes]
+    before = mod.get_params()[0]["fc_weight"].asnumpy()
+    mod.forward_backward(mx.io.DataBatch([mx.nd.array(rng.normal(size=(8, 6)))], [mx.nd.array(label)]))
+    mod.update()
+    return mod.get_params()[0]["fc_weight"].asnumpy() - before
+
+
+def test_a_loss_over_probabilities_divides_by_nothing_and_nobody_is_told_to_turn_rescaling_off(recwarn):
+    means = labelled((8, 2))
+    assert not recwarn.list
+    np.testing.assert_allclose(means, labelled((8,), "null"), rtol=1e-5)
+    assert not recwarn.list
+
+
+def test_turning_rescaling_off_beside_probabilities_warns_of_steps_that_are_too_large():
+    with pytest.warns(UserWarning, match="softmax has labels of its data's shape.*8 times as large"):
+        sums = labelled((8, 2), rescale_grad=1.0)
+    np.testing.assert_allclose(sums, 8 * labelled((8, 2)), rtol=1e-5)
+
+
+def test_classes_are_divided_by_the_loss_that_is_asked_to(recwarn):
+    np.testing.assert_allclose(labelled((8,), rescale_grad=1.0), labelled((8,), "null"), rtol=1e-5)
+    assert not recwarn.list
+
+
+def test_of_two_losses_of_which_one_divides_the_advice_is_to_divide_nowhere_twice():
+    data = mx.sym.Variable("data")
+    net = mx.sym.Group([mx.sym.SoftmaxOutput(mx.sym.FullyConnected(data, num_hidden=2, name="fc"), name="softmax",
+                                             normalization="batch"),
+                        mx.sym.MakeLoss(mx.sym.sum(data), name="other")])
+    with pytest.warns(UserWarning, match=r"does so again; pass normalization='null' to the loss"):
+        prepared(net)
+    averaged = mx.sym.MakeLoss(mx.sym.sum(mx.sym.FullyConnected(data, num_hidden=2), axis=1), name="loss",
+                               normalization="batch")
+    with pytest.warns(UserWarning, match=r"loss divides its gradient.*pass rescale_grad=1.0"):
+        prepared(averaged, label_names=None)
 
 
 def test_a_whole_step_needs_losses():

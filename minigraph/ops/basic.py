@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Entry, PartialShape, TensorType, dtype_of
+from ..base import Algorithm, Builder, Entry, PartialShape, Shape, TensorType, dtype_of
 from .elemwise import Sum, only
 from .op import Arrays, Op, Sample, Sliced, Workspace, merge_shapes
 from .params import REQUIRED, param
@@ -67,6 +67,9 @@ class MakeLoss(Unary):
 
     def is_loss(self, p: MakeLossParams) -> bool:
         return True
+
+    def averages(self, p: MakeLossParams, ins: Sequence[Shape]) -> bool:
+        return p.normalization != "null"
 
     def apply(self, p: MakeLossParams, data: np.ndarray, out: np.ndarray) -> None:
         np.copyto(out, data)

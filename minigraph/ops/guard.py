@@ -155,6 +155,7 @@ _FAULTS: dict[str, Fault] = {
                         "a mapping of attributes"),
     "count_param": _kind(lambda found: found is None or isinstance(found, str), "None or the name of a parameter"),
     "is_loss": _kind(lambda found: isinstance(found, (bool, np.bool_)), "True or False"),
+    "averages": _kind(lambda found: isinstance(found, (bool, np.bool_)), "True or False"),
     "infer_shape": _inferred(_is_shape, "shapes, which are None or tuples of int and None"),
     "infer_dtype": _inferred(_is_dtype, "numpy.dtype or None"),
     "completed": _params,

@@ -74,6 +74,9 @@ class SoftmaxOutput(ByIndex):
     def is_loss(self, p: SoftmaxOutputParams) -> bool:
         return not p.out_grad
 
+    def averages(self, p: SoftmaxOutputParams, ins: Sequence[Shape]) -> bool:
+        return p.normalization != "null" and ins[0] != ins[1]
+
     def unread(self, p: SoftmaxOutputParams) -> tuple[int, ...]:
         return (1,)
 

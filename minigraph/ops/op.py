@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..base import Algorithm, Builder, Cost, Entry, MXNetError, PartialShape, TensorType, align
+from ..base import Algorithm, Builder, Cost, Entry, MXNetError, PartialShape, Shape, TensorType, align
 from .params import NoParams
 
 if TYPE_CHECKING:
@@ -197,6 +197,10 @@ class Op:
 
     def is_loss(self, p: Any) -> bool:
         """Whether backward needs no head gradient for this op's outputs."""
+        return False
+
+    def averages(self, p: Any, ins: Sequence[Shape]) -> bool:
+        """Whether a loss over inputs of these shapes divides its gradient by the number of samples."""
         return False
 
     # -- inference ---------------------------------------------------------------------------------------------
