@@ -44,9 +44,11 @@ from .rearranging import (
     onehot_encode,
     split_v2,
 )
+from .updates import update_function, update_names
 from .waiting import register_waiter, waitall
 
 add_methods()
+globals().update({name: update_function(name) for name in update_names()})
 
 __all__ = ["HostStorage", "NDArray", "Storage", "_internal", "add", "arange", "array", "choose_element_0index",
            "concatenate", "contrib", "divide", "empty", "equal", "eye", "fill_element_0index", "from_numpy", "full",
@@ -68,4 +70,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *function_names()})
+    return sorted({*__all__, *update_names(), *function_names()})

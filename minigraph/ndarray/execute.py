@@ -113,8 +113,8 @@ def execute(op: Op, p: Any, name: str, arrays: Sequence[np.ndarray], shapes: Seq
             ) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
     """(all outputs, new values of inputs that the operator changes) of an operator as it evaluates.
 
-    `shapes` are those that outputs must have, where one is known. No output shares memory with an input. MXNetError
-    names operator, node and what does not fit.
+    `shapes` are those that the first outputs must have, where one is known. No output shares memory with an input.
+    MXNetError names operator, node and what does not fit.
     """
     check_dtypes(op, p, name, arrays)
     b = Immediate(name, arrays)
@@ -139,7 +139,8 @@ def _output_shapes(op: Op, p: Any, name: str, arrays: Sequence[np.ndarray],
     graph = Graph()
     ins = tuple(graph.append(None, None, label, (), [(array.shape, array.dtype)], FORWARD)[0]
                 for label, array in zip(op.inputs(p), arrays, strict=True))
-    types = [(shape, None) for shape in shapes]
+    types: list = [(None, None)] * len(op.outputs(p))
+    types[:len(shapes)] = [(shape, None) for shape in shapes]
     entries = graph.append(op, p, name, ins, types, FORWARD)
     infer_shapes(graph)
     infer_dtypes(graph)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import MXNetError, Shape
+from ..base import MXNetError
 from ..context import Context
 from ..ops.op import Op
 from ..ops.registry import get_op
@@ -82,9 +82,8 @@ def apply_function(spelling: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 def run(op: Op, params: Any, name: str, inputs: Sequence[NDArray], out: Out = None, ctx: Any = None) -> Any:
     """Run an operator with ready parameters; the result as `apply_function` gives it."""
     targets = _targets(op, params, name, out)
-    shapes: list[Shape | None] = [None] * len(op.outputs(params))
-    shapes[:len(targets)] = [target.shape for target in targets]
-    outs, changed = execute(op, params, name, [each.storage.read() for each in inputs], shapes)
+    outs, changed = execute(op, params, name, [each.storage.read() for each in inputs],
+                            [target.shape for target in targets])
     for k, value in changed.items():
         inputs[k].storage.write(value)
     outs = outs[:op.visible_outputs(params)]
