@@ -58,16 +58,25 @@ __all__ = ["HostStorage", "NDArray", "Storage", "_internal", "add", "arange", "a
            "random", "register_waiter", "save", "split_v2", "subtract", "true_divide", "waitall", "zeros"]
 
 
+_SAMPLES = {"shuffle": "shuffle", "sample_multinomial": "multinomial", "random_randint": "randint",
+            **{f"{how}_{name}": name for how in ("random", "sample") for name in (
+                "uniform", "normal", "exponential", "gamma", "poisson", "negative_binomial",
+                "generalized_negative_binomial")}}
+"""Functions of mx.random by the names that they have here, where no operator is named so."""
+
+
 def __getattr__(name: str) -> Any:
-    """The function of an operator."""
+    """The function of an operator, or of mx.random."""
     if name.startswith("__"):
         raise AttributeError(name)
     try:
         get_op(name)
     except MXNetError as error:
+        if name in _SAMPLES:
+            return getattr(random, _SAMPLES[name])
         raise AttributeError(f"minigraph.ndarray has no {name!r}, and no operator is named so") from error
     return op_function(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *update_names(), *function_names()})
+    return sorted({*__all__, *update_names(), *_SAMPLES, *function_names()})
