@@ -50,6 +50,7 @@ from . import (
     reduce,
     reduce_more,
     rnn,
+    roi,
     rounding,
     scalar,
     selecting,
@@ -72,8 +73,8 @@ FAMILIES = (activated, activation, attention, basic, batch_rows, bits, broadcast
             conv_weight, ctc, deconv, dense, diagonal, elemwise, entropy, expanding, gamma, gelu, indexing,
             instance_norm, layer_norm, layout, leaky, logical, loss, loss_scale, lrn, lstm, matmul, modulo, norm,
             norm_inference, norm_sliced, norm_train, optimizer, optimizer_layerwise, optimizer_more, ordering, pad,
-            pool, pool_winners, prelu, random, reduce, reduce_more, rnn, rounding, scalar, selecting, sequence, shape,
-            shape_more, sizes, slicing, softmax, spatial, svm, transcendental, transfer, unary)
+            pool, pool_winners, prelu, random, reduce, reduce_more, rnn, roi, rounding, scalar, selecting, sequence,
+            shape, shape_more, sizes, slicing, softmax, spatial, svm, transcendental, transfer, unary)
 """The modules whose import fills the registry."""
 
 __all__ = ["FAMILIES", "Op", "Sample", "ShapeError", "Workspace", "get_op", "names", "public_names",

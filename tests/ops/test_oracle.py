@@ -21,6 +21,7 @@ from . import (  # noqa: E402
     oracles_encoded,  # noqa: F401
     oracles_layers,  # noqa: F401  (add to it)
     oracles_more,  # noqa: F401
+    oracles_regions,  # noqa: F401
     oracles_rules,  # noqa: F401
     oracles_sequence,  # noqa: F401
     oracles_slices,  # noqa: F401
