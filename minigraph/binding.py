@@ -236,6 +236,11 @@ def bind_graph(symbol: Any, shapes: Mapping[str, Shape], dtypes: Mapping[str, An
     if unknown:
         raise MXNetError(f"cannot bind: the shapes given ({dict(shapes)}) leave these unknown: {', '.join(unknown)}; "
                          f"give the shapes of the inputs")
+    open_ = [f"{graph.entry_name(e)} {format_shape(graph.shape[e])}" for e in range(graph.num_entries)
+             if not is_complete(graph.shape[e])]
+    if open_:
+        raise MXNetError(f"cannot bind: no input decides these shapes: {', '.join(open_[:4])}; give their operators "
+                         f"whole shapes, without 0, or combine them with what has the shape")
     total = sum(graph.type_of(entry).nbytes for entry in range(graph.num_entries))
     if total > _MOST_BYTES:
         raise MXNetError(f"with the shapes {dict(shapes)} the symbol's values take {total} bytes, more than the "

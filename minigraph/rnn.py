@@ -22,11 +22,14 @@ from .rnn_cell import (
     RNNParams,
     SequentialRNNCell,
 )
+from .rnn_conv import BaseConvRNNCell, ConvGRUCell, ConvLSTMCell, ConvRNNCell
 from .rnn_fused import FusedRNNCell
+from .rnn_modifier import ModifierCell, ResidualCell, ZoneoutCell
 from .symbol.symbol import Symbol
 
-__all__ = ["BaseRNNCell", "BidirectionalCell", "BucketSentenceIter", "DropoutCell", "FusedRNNCell", "GRUCell",
-           "LSTMCell", "RNNCell", "RNNParams", "SequentialRNNCell", "do_rnn_checkpoint", "encode_sentences",
+__all__ = ["BaseConvRNNCell", "BaseRNNCell", "BidirectionalCell", "BucketSentenceIter", "ConvGRUCell", "ConvLSTMCell",
+           "ConvRNNCell", "DropoutCell", "FusedRNNCell", "GRUCell", "LSTMCell", "ModifierCell", "RNNCell", "RNNParams",
+           "ResidualCell", "SequentialRNNCell", "ZoneoutCell", "do_rnn_checkpoint", "encode_sentences",
            "load_rnn_checkpoint", "save_rnn_checkpoint"]
 
 Cells = BaseRNNCell | Sequence[BaseRNNCell]

@@ -38,6 +38,8 @@ class BaseRNNCell:
         self._own_params = params is None
         self._prefix = prefix
         self._params = RNNParams(prefix) if params is None else params
+        self.modified = False
+        """Whether another cell changes what this one does, and is to be asked in its place."""
         self._init_counter = self._counter = -1
 
     def reset(self) -> None:
@@ -70,12 +72,18 @@ class BaseRNNCell:
 
     def begin_state(self, func: Callable[..., Symbol] = symbol.zeros, **kwargs: Any) -> States:
         """First states, zeros by default; `func` is called with name=, shape= and `kwargs` for each."""
+        self._refuse_modified()
         states = []
         for info in self.state_info:
             self._init_counter += 1
             given = {"shape": info["shape"], **kwargs}
             states.append(func(name=f"{self._prefix}begin_state_{self._init_counter}", **given))
         return states
+
+    def _refuse_modified(self) -> None:
+        if self.modified:
+            raise MXNetError(f"the {type(self).__name__} {self._prefix!r} lies in another cell that changes what it "
+                             f"does, such as a ZoneoutCell; call that one instead")
 
     def unpack_weights(self, args: Mapping[str, NDArray]) -> dict[str, NDArray]:
         """The arguments with this cell's stacked gates as an array each, `<prefix>i2h<gate>_weight`."""
@@ -124,7 +132,7 @@ def split_steps(inputs: Any, length: int, layout: str) -> list[Symbol]:
     if isinstance(inputs, Symbol) and len(inputs) == 1:
         axis = layout.find("T")
         if length == 1:
-            return [symbol.Reshape(inputs, shape=(0, -1) if axis else (-3, -2))]
+            return [symbol.Reshape(inputs, shape=(-3, -2))]
         return list(symbol.SliceChannel(inputs, num_outputs=length, axis=axis, squeeze_axis=True))
     steps = list(inputs)
     if len(steps) != length:
@@ -279,6 +287,7 @@ class _Container(BaseRNNCell):
 
     def begin_state(self, func: Callable[..., Symbol] = symbol.zeros, **kwargs: Any) -> States:
         """First states of all cells in turn."""
+        self._refuse_modified()
         return [state for cell in self._cells for state in cell.begin_state(func, **kwargs)]
 
     def unpack_weights(self, args: Mapping[str, NDArray]) -> dict[str, NDArray]:
@@ -308,6 +317,11 @@ class SequentialRNNCell(_Container):
 
     def __init__(self, params: RNNParams | None = None) -> None:
         super().__init__("", params)
+
+    @property
+    def cells(self) -> list[BaseRNNCell]:
+        """The cells, from the bottom up."""
+        return list(self._cells)
 
     def add(self, cell: BaseRNNCell) -> None:
         """Put a cell on top."""

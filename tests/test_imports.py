@@ -31,7 +31,7 @@ LAYERS = (
      "optimizer_counts", "optimizer_base", "optimizer_more", "optimizer_large_batch", "optimizer", "model",
      "module_base", "module_support",
      "module", "bucketing",
-     "feedforward", "monitor", "profiler", "custom", "rnn_cell", "rnn_fused", "rnn",
+     "feedforward", "monitor", "profiler", "custom", "rnn_cell", "rnn_fused", "rnn_modifier", "rnn_conv", "rnn",
      "test_utils", "visualization", "planning", "sizing", "networks", "cache_times",
      "measure"),
     ("explain", "cli", "__main__", ""),
