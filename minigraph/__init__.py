@@ -21,11 +21,13 @@ if TYPE_CHECKING:
         model,
         module,
         ndarray,
+        operator,
         optimizer,
         plan,
         random,
         recordio,
         rnn,
+        runtime,
         symbol,
     )
     from . import initializer as init
@@ -47,10 +49,10 @@ _MODULES = {"base": "base", "callback": "callback", "context": "context", "execu
             "init": "initializer", "initializer": "initializer", "io": "io", "kv": "kvstore", "kvstore": "kvstore",
             "lr_scheduler": "lr_scheduler", "metric": "metric", "mod": "module", "model": "model",
             "module": "module", "mon": "monitor", "monitor": "monitor", "name": "symbol.naming", "nd": "ndarray",
-            "ndarray": "ndarray", "opt": "optimizer", "optimizer": "optimizer", "plan": "plan",
+            "ndarray": "ndarray", "operator": "operator", "opt": "optimizer", "optimizer": "optimizer", "plan": "plan",
             "profiler": "profiler", "random": "random", "recordio": "recordio", "rnd": "random", "rnn": "rnn",
-            "sym": "symbol", "symbol": "symbol", "test_utils": "test_utils", "visualization": "visualization",
-            "viz": "visualization"}
+            "runtime": "runtime", "sym": "symbol", "symbol": "symbol", "test_utils": "test_utils",
+            "visualization": "visualization", "viz": "visualization"}
 """Module behind each name."""
 _OBJECTS = {"AttrScope": "symbol.attribute", "Context": "context", "MXNetError": "base", "cpu": "context",
             "cpu_pinned": "context", "current_context": "context", "gpu": "context", "num_gpus": "context",
@@ -60,15 +62,14 @@ _OBJECTS = {"AttrScope": "symbol.attribute", "Context": "context", "MXNetError":
 _INSTEAD = {"autograd": "bind a symbol, and call forward and backward",
             "contrib": "operators are mx.sym's",
             "gluon": "networks are symbols, and mx.mod.Module trains them",
-            "image": "mx.io.ImageRecordIter reads, decodes and augments images",
-            "operator": "an operator of one's own is a class that mx.register takes (see minigraph/custom.py)"}
+            "image": "mx.io.ImageRecordIter reads, decodes and augments images"}
 """What serves in the place of MXNet's modules that there are not."""
 
 __all__ = ["REQUIRED", "AttrScope", "Context", "MXNetError", "Monitor", "Op", "__version__", "callback", "cpu",
            "cpu_pinned", "current_context", "get_num_threads", "gpu", "init", "initializer", "io", "kvstore",
            "largest", "lr_scheduler", "metric", "mod", "model", "module", "mon", "monitor", "name", "nd", "ndarray",
-           "num_gpus", "optimizer", "param", "plan", "profiler", "random", "recordio", "register", "rnn",
-           "set_num_threads", "sym", "symbol", "test_utils", "visualization", "viz"]
+           "num_gpus", "operator", "optimizer", "param", "plan", "profiler", "random", "recordio", "register", "rnn",
+           "runtime", "set_num_threads", "sym", "symbol", "test_utils", "visualization", "viz"]
 
 
 def __getattr__(name: str) -> Any:

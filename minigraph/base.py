@@ -201,3 +201,11 @@ TYPE_FLAGS = ("float32", "float64", "float16", "uint8", "int32", "int8", "int64"
 def is_number_or_none(value: object) -> bool:
     """Whether a setting that may be left out is so, or converts to a float and is not NaN."""
     return value is None or hasattr(value, "__float__") and value == value
+
+
+mx_real_t = np.float32
+"""MXNet's name of the type that numbers have unless one is given."""
+string_types = (str,)
+numeric_types = (float, int, np.generic)
+integer_types = (int, np.int32, np.int64)
+"""MXNet's names of the Python and NumPy types of texts, numbers and whole numbers."""

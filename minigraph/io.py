@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from . import random
-from .base import REAL_KINDS, MXNetError
+from .base import REAL_KINDS, MXNetError, dtype_of
 from .context import cpu
 from .formats.idx import read_idx
 from .image_iter import ImageRecordIter
 from .io_base import DataBatch, DataDesc, DataIter, PrefetchingIter, ResizeIter
-from .ndarray import HostStorage, NDArray
+from .ndarray import HostStorage, NDArray, from_numpy
 
 __all__ = ["CSVIter", "DataBatch", "DataDesc", "DataIter", "ImageRecordIter", "MNISTIter", "NDArrayIter",
            "PrefetchingIter", "ResizeIter", "ScaledIter"]
@@ -34,6 +34,12 @@ class _Source:
         if not self.shape or not self.shape[0]:
             raise ValueError(f"{name} has shape {self.shape}; an iterator needs at least one row")
 
+    def array(self) -> NDArray:
+        """The whole array; its memory is the given one's where the dtype is."""
+        if isinstance(self.values, NDArray):
+            return self.values
+        return NDArray(HostStorage(self.values.astype(self.dtype, copy=False), cpu()))
+
     def rows(self, index: np.ndarray) -> np.ndarray:
         """The rows of these numbers: a view where they are consecutive, else a copy."""
         whole = self.values.storage.read() if isinstance(self.values, NDArray) else self.values
@@ -44,8 +50,8 @@ class _Source:
 
 
 def _sources(values: Any, default_name: str) -> list[_Source]:
-    """Named arrays from an array, a list (numbered names) or a dict (sorted by name)."""
-    if values is None:
+    """Named arrays from an array, a list (numbered names) or a dict (sorted by name); none from an empty one."""
+    if values is None or isinstance(values, (list, tuple, Mapping)) and not values:
         return []
     if isinstance(values, Mapping):
         return [_Source(name, values[name]) for name in sorted(values)]
@@ -100,6 +106,16 @@ class NDArrayIter(DataIter):
         if self.last_batch_handle != "pad" and self.batch_size > rows:
             raise ValueError(f"batch_size {self.batch_size} is above the {rows} rows there are, and "
                              f"last_batch_handle {self.last_batch_handle!r} would never give a batch")
+
+    @property
+    def data(self) -> list[tuple[str, NDArray]]:
+        """The names and whole arrays that data are taken from, in the dtype of batches."""
+        return [(source.name, source.array()) for source in self._data]
+
+    @property
+    def label(self) -> list[tuple[str, NDArray]]:
+        """The names and whole arrays that labels are taken from."""
+        return [(source.name, source.array()) for source in self._label]
 
     @property
     def provide_data(self) -> list[DataDesc]:
@@ -231,19 +247,20 @@ class CSVIter(NDArrayIter):
 
     Without a label file labels are 0. Labels of shape (1,) give arrays (batch,). The last batch is completed
     from the file's start and says how many rows were added; with `round_batch` the next epoch begins after
-    those rows, as in MXNet, without it at the start again.
+    those rows, as in MXNet, without it at the start again. Data and labels are of `dtype`.
     """
 
     def __init__(self, data_csv: str | os.PathLike, data_shape: Sequence[int],
                  label_csv: str | os.PathLike = "NULL", label_shape: Sequence[int] = (1,),
                  batch_size: int = 1, round_batch: bool = True, data_name: str = "data",
-                 label_name: str = "softmax_label") -> None:
-        data = _read_csv(data_csv, tuple(data_shape))
+                 label_name: str = "softmax_label", dtype: Any = "float32") -> None:
+        kind = dtype_of(dtype)
+        data = _read_csv(data_csv, tuple(data_shape), kind)
         rest = () if tuple(label_shape) == (1,) else tuple(label_shape)
         unlabelled = label_csv == "NULL"
-        labels = np.zeros((len(data), *rest), np.float32) if unlabelled else _read_csv(label_csv, rest)
+        labels = np.zeros((len(data), *rest), kind) if unlabelled else _read_csv(label_csv, rest, kind)
         self.round_batch = round_batch
-        super().__init__(data, labels, batch_size, data_name=data_name, label_name=label_name)
+        super().__init__(from_numpy(data), from_numpy(labels), batch_size, data_name=data_name, label_name=label_name)
 
     def reset(self) -> None:
         """Begin the next epoch, after the rows that completed the last one if they are to count."""
@@ -255,10 +272,10 @@ class CSVIter(NDArrayIter):
         self._sequence = self._order[start:]
 
 
-def _read_csv(path: str | os.PathLike, shape: tuple[int, ...]) -> np.ndarray:
-    """(rows, *shape) in float32; MXNetError naming the file if its lines do not have that many numbers."""
+def _read_csv(path: str | os.PathLike, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """(rows, *shape) in a dtype; MXNetError naming the file if its lines do not have that many numbers."""
     try:
-        rows = np.loadtxt(path, np.float32, delimiter=",", ndmin=2)
+        rows = np.loadtxt(path, dtype, delimiter=",", ndmin=2)
     except ValueError as error:
         raise MXNetError(f"{os.fspath(path)}: not lines of numbers separated by commas ({error})") from error
     if rows.size == 0 or rows.shape[1] != prod(shape):

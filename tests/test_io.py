@@ -405,3 +405,28 @@ def test_csv_files_that_do_not_fit_are_named(csv, tmp_path):
     words.write_text("1\n2\n")
     with pytest.raises(ValueError, match="equally many rows"):
         io.CSVIter(csv[0], (3,), words)
+
+
+def test_an_iterator_gives_the_whole_arrays_by_name():
+    iterator = io.NDArrayIter({"b": np.ones((4, 3)), "a": nd.zeros((4, 2), dtype="int8")}, np.arange(4), batch_size=2)
+    (first, a), (second, b) = iterator.data
+    assert (first, second) == ("a", "b") and a.dtype == np.int8 and b.dtype == np.float32 and b.shape == (4, 3)
+    assert iterator.label[0][0] == "softmax_label" and iterator.label[0][1].asnumpy().tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("label", [None, [], {}, ()])
+def test_without_labels_batches_have_none(label):
+    iterator = io.NDArrayIter(np.ones((4, 3)), label, batch_size=2)
+    assert iterator.provide_label == [] and iterator.label == [] and next(iterator).label == []
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float64"])
+def test_numbers_of_a_text_file_are_read_in_the_dtype_asked_for(tmp_path, dtype):
+    data, labels = tmp_path / "data.csv", tmp_path / "label.csv"
+    data.write_text("1,16777217\n3,4\n")
+    labels.write_text("0\n16777217\n")
+    iterator = io.CSVIter(data, (2,), labels, batch_size=2, dtype=dtype)
+    batch = next(iterator)
+    for array, expected in ((batch.data[0], [[1, 16777217], [3, 4]]), (batch.label[0], [0, 16777217])):
+        assert array.dtype == np.dtype(dtype) and array.asnumpy().tolist() == expected
+    assert iterator.provide_data[0].dtype == np.dtype(dtype)

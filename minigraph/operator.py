@@ -1,0 +1,45 @@
+"""What operators there are, under MXNet's names."""
+from __future__ import annotations
+
+import dataclasses
+from collections import namedtuple
+from typing import Any
+
+from .ops.op import Op
+from .ops.registry import get_op, public_names
+from .symbol.compose import known_inputs
+
+OperatorArguments = namedtuple("OperatorArguments", ["narg", "names", "types"])
+"""How many inputs and parameters an operator has, their names, and in words what each may be."""
+
+
+def get_all_registered_operators() -> list[str]:
+    """The names and aliases of all operators that a symbol may have."""
+    return sorted(name for name, _ in public_names())
+
+
+def get_operator_arguments(op_name: str) -> OperatorArguments:
+    """Inputs and then parameters of an operator; MXNetError when there is none of that name."""
+    op = get_op(op_name)
+    fields = dataclasses.fields(op.Params)
+    names = [*_inputs(op), *(field.name for field in fields)]
+    types = [*(["NDArray-or-Symbol[]"] if op.count_param() else ["NDArray-or-Symbol"] * len(_inputs(op))),
+             *map(_type, fields)]
+    return OperatorArguments(len(names), names, types)
+
+
+def _inputs(op: Op) -> tuple[str, ...]:
+    return ("data",) if op.count_param() else known_inputs(op)
+
+
+def _type(field: dataclasses.Field) -> str:
+    """`{'max', 'sum'}, required` or `int, optional, default=1`."""
+    meta = field.metadata
+    kind = "{" + ", ".join(map(repr, sorted(meta["choices"]))) + "}" if meta["choices"] else meta["kind"]
+    return f"{kind}, required" if meta["required"] else f"{kind}, optional, default={field.default!r}"
+
+
+def __getattr__(name: str) -> Any:
+    instead = ": an operator of one's own is a class that mx.register takes (see minigraph/custom.py)"
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}"
+                         f"{instead if name in ('CustomOp', 'CustomOpProp', 'register') else ''}")
