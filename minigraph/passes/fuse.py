@@ -7,7 +7,10 @@ values that backward does not read.
 """
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from ..base import Entry
@@ -49,12 +52,12 @@ class _Fuser:
         self.members: list[Member | None] = [
             Member(graph.op[i], graph.params[i], graph.name[i], graph.inputs[i], tuple(graph.entries(i)), graph.mark[i])
             for i in range(len(graph))]
-        self.readers = graph.readers()
+        self.uses = Counter(chain.from_iterable(graph.inputs))
+        """How many inputs take each entry, those that ask for its shape only among them."""
+        self.readers = _content_readers(graph)
         self.kept = {*graph.outputs, *graph.heads}
         self.maker = list(graph.node_of)
         """The member that makes an entry now."""
-        self.last = list(range(len(graph)))
-        """The last node that each member has taken over."""
 
     def run(self) -> bool:
         """Fuse what can be, in order; return whether anything was."""
@@ -79,21 +82,21 @@ class _Fuser:
         entry, j = graph.inputs[i][position], self.maker[graph.inputs[i][position]]
         member = self.members[j]
         assert member is not None
-        if member.op is None or entry != member.outputs[0] or not self._read_only_by(entry, i) \
+        if member.op is None or entry != member.outputs[0] or self.uses[entry] != 1 or entry in self.kept \
                 or graph.phase[j] != graph.phase[i]:
             return False
         found = member.op.absorb(member.params, op, graph.params[i], position)
-        if found is not None and not self._may_be(member.op.name, *found):
-            found = None
+        if found is None or not self._may_be(member.op.name, *found):
+            return False
         others = [e for k, e in enumerate(graph.inputs[i]) if k != position]
-        if found is None or not self._may_wait(j, i, entry, others) or not self._keeps_sums(j, i, others):
+        if not self._may_wait(j, i, entry, others) or not self._keeps_sums(j, i, others):
             return False
         out = graph.first[i]
         self.members[j] = Member(get_op(found[0]), found[1], f"{member.name}+{graph.name[i]}",
                                  (*member.inputs, *others), (out, *member.outputs[1:]),
                                  _joined(member.mark, graph.mark[i]))
         self.members[i] = None
-        self.maker[out], self.last[j] = j, i
+        self.maker[out] = j
         return True
 
     def _may_be(self, before: str, name: str, params: Any) -> bool:
@@ -102,9 +105,6 @@ class _Fuser:
         if not self.backward and self.differentiated and type(get_op(name)).gradient is Op.gradient:
             return False
         return self.accepts is None or self.accepts(before, name, params)
-
-    def _read_only_by(self, entry: Entry, i: int) -> bool:
-        return self.readers[entry] == [i] and self.graph.inputs[i].count(entry) == 1 and entry not in self.kept
 
     def _may_wait(self, j: int, i: int, entry: Entry, others: Sequence[Entry]) -> bool:
         """Whether member j can run when the others are there, at node i, without more bytes being live until then: they
@@ -122,24 +122,33 @@ class _Fuser:
         of their order, and to a sum of two terms that makes no difference."""
         member = self.members[j]
         assert member is not None
-        terms = [[r for r in self.readers[e] if self._reads(r, e)] for e in (*member.inputs, *others)]
-        return self.backward or not any(j < r < i for readers in terms if len(readers) > 2 for r in readers)
+        return self.backward or not any(self._is_read_between(e, j, i) for e in (*member.inputs, *others)
+                                        if len(self.readers[e]) > 2)
 
-    def _reads(self, node: int, entry: Entry) -> bool:
-        """Whether a node reads more than the shape of an entry."""
-        op = self.graph.op[node]
-        assert op is not None
-        unread = op.unread(self.graph.params[node])
-        return any(e == entry and k not in unread for k, e in enumerate(self.graph.inputs[node]))
+    def _is_read_between(self, entry: Entry, j: int, i: int) -> bool:
+        """Whether a node after j and before i reads an entry."""
+        readers = self.readers[entry]
+        return bisect_right(readers, j) < bisect_left(readers, i)
 
     def _dies_before(self, entry: Entry, i: int) -> bool:
         """Whether a value that a node makes has its last reader before node i."""
         if self.graph.op[self.graph.node_of[entry]] is None or entry in self.kept:
             return False
-        return not any(r >= i and self._reads(r, entry) for r in self.readers[entry])
+        return not self.readers[entry] or self.readers[entry][-1] < i
 
     def _bytes(self, entry: Entry) -> int:
         return self.graph.type_of(entry).nbytes
+
+
+def _content_readers(graph: Graph) -> list[list[int]]:
+    """For each entry the nodes that read more than its shape, ascending."""
+    readers: list[list[int]] = [[] for _ in graph.node_of]
+    for i, op in enumerate(graph.op):
+        if op is not None:
+            unread = op.unread(graph.params[i])
+            for entry in {e for k, e in enumerate(graph.inputs[i]) if k not in unread}:
+                readers[entry].append(i)
+    return readers
 
 
 def _joined(first: bool | None, second: bool | None) -> bool | None:

@@ -5,7 +5,7 @@ Variables and outputs are row-major, always, and so is what a view shows.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,11 +63,7 @@ class _Problem:
         self.machine = machine
         self._memo: dict[tuple, list[_Offer]] = {}
         self.offers = [self._offers(i, layouts) for i in range(len(graph))]
-        self.uses: list[list[tuple[int, int, bool]]] = [[] for _ in range(graph.num_entries)]
-        """For each entry who reads it: the node, the number of its input, and whether that is after forward."""
-        for i in range(len(graph)):
-            for k, entry in enumerate(graph.inputs[i]):
-                self.uses[entry].append((i, k, graph.phase[i] != FORWARD))
+        self.readers = graph.readers()
         self.outputs = set(graph.outputs)
         self.open = self._open()
         self._moved: dict[tuple, float] = {}
@@ -134,6 +130,7 @@ class _Problem:
 
     def improved(self, choice: Choice) -> Choice:
         """Let one node after the other take what is cheapest beside its neighbours, until none changes."""
+        readings = _Readings(self, choice)
         nodes = [i for i, found in enumerate(self.offers) if len(found) > 1]
         open_ = bytearray(len(self.offers))
         for i in nodes:
@@ -142,48 +139,47 @@ class _Problem:
             for i in nodes if sweep % 2 == 0 else reversed(nodes):
                 if open_[i]:
                     open_[i] = 0
-                    if self._improve(choice, i):
-                        self._reopen(open_, i)
+                    self._improve(choice, i, readings, open_)
             if not any(open_):
                 break
         return choice
 
-    def _reopen(self, open_: bytearray, i: int) -> None:
-        """Let the nodes beside one that has changed choose again: only for them has anything changed."""
-        for entry in (*self.graph.inputs[i], *self.graph.entries(i)):
-            for node in (self.graph.node_of[entry], *(reader for reader, *_ in self.uses[entry])):
+    def _improve(self, choice: Choice, i: int, readings: _Readings, open_: bytearray) -> None:
+        """Let a node take what is cheapest, and those choose again for which that has changed anything."""
+        before, choice[i] = choice[i], self._best(i, self._beside(choice, i, readings))
+        if choice[i] == before:
+            return
+        old, new = self.offers[i][before], self.offers[i][choice[i]]
+        changed = readings.change(i, old, new)
+        changed.update(e for e, was, now in zip(self.graph.entries(i), old.outs, new.outs, strict=True) if was != now)
+        for entry in changed:
+            for node in (self.graph.node_of[entry], *self.readers[entry]):
                 open_[node] |= node != i and len(self.offers[node]) > 1
 
-    def _improve(self, choice: Choice, i: int) -> bool:
-        before, choice[i] = choice[i], self._best(i, self._beside(choice, i))
-        return choice[i] != before
-
-    def _beside(self, choice: Choice, i: int) -> Beside:
+    def _beside(self, choice: Choice, i: int, readings: _Readings) -> Beside:
         """What a node's best offer depends on: for each input the layout it is made in, and for each input and output
         those in which others read it; None for what is row-major to everybody, and for an input that came before."""
-        inputs, none = self.graph.inputs[i], None
-        read = [(self.made_in(choice, e), self._places(choice, e, i)) if self.open[e] and e not in inputs[:k] else none
-                for k, e in enumerate(inputs)]
-        made = [("", self._places(choice, e, i)) if self.open[e] else none for e in self.graph.entries(i)]
+        inputs, own = self.graph.inputs[i], self.places(i, self.offer(choice, i))
+        read = [(self.made_in(choice, e), readings.but_for(e, own.get(e, ()))) if self.open[e] and first == k else None
+                for k, (e, first) in enumerate(zip(inputs, _first_places(inputs), strict=True))]
+        made = [("", readings.but_for(e, ())) if self.open[e] else None for e in self.graph.entries(i)]
         return (*read, *made)
 
     def _best(self, i: int, beside: Beside) -> int:
         """The number of the cheapest offer beside neighbours; that of another node in the same situation holds."""
         inputs, later = self.graph.inputs[i], self.graph.phase[i] != FORWARD
-        same = tuple([inputs.index(e) for e in inputs])
+        same = tuple(_first_places(inputs))
         key = (id(self.offers[i]), later, same, beside)
         found = self._known.get(key)
         if found is None:
             entries = (*inputs, *self.graph.entries(i))
             costs = []
             for number, offer in enumerate(self.offers[i]):
-                seconds, names = offer.seconds, (*offer.ins, *offer.outs)
+                seconds, names, own = offer.seconds, (*offer.ins, *offer.outs), self.places(i, offer)
                 for k, neighbours in enumerate(beside):
                     if neighbours is not None:
-                        own = {(name, later) for j, name in zip(same, offer.ins, strict=True)
-                               if j == k and name is not None}
                         source = neighbours[0] if k < len(inputs) else offer.outs[k - len(inputs)]
-                        seconds += self._moves_seconds(entries[k], source, neighbours[1] | own)
+                        seconds += self._moves_seconds(entries[k], source, neighbours[1].union(own.get(entries[k], ())))
                 costs.append((seconds, len([name for name in names if name]), number))
             found = self._known[key] = min(costs)[2]
         return found
@@ -191,8 +187,18 @@ class _Problem:
     def seconds(self, choice: Choice) -> float:
         """Modelled seconds of all nodes and conversions."""
         own = sum(self.offer(choice, i).seconds for i in range(len(self.graph)))
-        return own + sum(self._moves_seconds(e, self.made_in(choice, e), self._places(choice, e))
+        readings = _Readings(self, choice)
+        return own + sum(self._moves_seconds(e, self.made_in(choice, e), frozenset(readings.counts[e]))
                          for e, converted in enumerate(self.open) if converted)
+
+    def places(self, i: int, offer: _Offer) -> dict[Entry, set[tuple[str, bool]]]:
+        """For each open value that a node reads under an offer in which layouts it does."""
+        later = self.graph.phase[i] != FORWARD
+        found: dict[Entry, set[tuple[str, bool]]] = {}
+        for entry, name in zip(self.graph.inputs[i], offer.ins, strict=True):
+            if name is not None and self.open[entry]:
+                found.setdefault(entry, set()).add((name, later))
+        return found
 
     def made_in(self, choice: Choice, entry: Entry) -> str:
         """The layout in which its node makes an entry."""
@@ -206,17 +212,6 @@ class _Problem:
             if wanted is not None:
                 yield entry, wanted, later
 
-    def _places(self, choice: Choice, entry: Entry, without: int = -1) -> Places:
-        """In which layouts an entry is read, in forward or later, by others than a node."""
-        offers = self.offers
-        places = {(PLAIN, False)} if entry in self.outputs else set()
-        for node, k, later in self.uses[entry]:
-            if node != without:
-                wanted = offers[node][choice[node]].ins[k]
-                if wanted is not None:
-                    places.add((wanted, later))
-        return frozenset(places)
-
     def _moves_seconds(self, entry: Entry, made: str, places: Places) -> float:
         """Seconds of the conversions from the layout that an entry is made in to those that it is read in."""
         return sum(self._move_seconds(entry, made, wanted) for wanted, _ in sorted(places) if wanted != made)
@@ -228,6 +223,54 @@ class _Problem:
             both = [TensorType(shape, dtype, name).nbytes for name in (source, target)]  # type: ignore[arg-type]
             self._moved[key] = self.machine.seconds(0.0, sum(both))
         return self._moved[key]
+
+
+class _Readings:
+    """Under a choice, for each open value by how many nodes it is read in each layout, in forward or later; an output
+    is read row-major. It follows the choice, so that to look at a value takes no longer for its thousandth reader."""
+
+    def __init__(self, problem: _Problem, choice: Choice) -> None:
+        self.problem = problem
+        self.counts: dict[Entry, dict[tuple[str, bool], int]] = {e: {} for e, found in enumerate(problem.open) if found}
+        for entry in problem.outputs.intersection(self.counts):
+            self.counts[entry][PLAIN, False] = 1
+        for i in range(len(choice)):
+            for entry, places in problem.places(i, problem.offer(choice, i)).items():
+                for place in places:
+                    self._add(entry, place, 1)
+
+    def but_for(self, entry: Entry, own: Collection[tuple[str, bool]]) -> Places:
+        """In which layouts a value is read by others than a node that reads it in its `own`."""
+        return frozenset(place for place, count in self.counts[entry].items() if count > (place in own))
+
+    def change(self, i: int, old: _Offer, new: _Offer) -> set[Entry]:
+        """Node i takes another offer. The values of which others now see other readers than before: where more than
+        two read a value in a layout, each of them sees another one, with one more or less."""
+        before, after = self.problem.places(i, old), self.problem.places(i, new)
+        changed: set[Entry] = set()
+        for entry in before.keys() | after.keys():
+            was, now = before.get(entry, set()), after.get(entry, set())
+            counts = [self._add(entry, place, -1) + 1 for place in was - now]
+            counts += [self._add(entry, place, 1) for place in now - was]
+            if min(counts, default=3) <= 2:
+                changed.add(entry)
+        return changed
+
+    def _add(self, entry: Entry, place: tuple[str, bool], change: int) -> int:
+        """Count a reader more or less in a layout; how many there are now."""
+        counts = self.counts[entry]
+        now = counts.get(place, 0) + change
+        if now:
+            counts[place] = now
+        else:
+            del counts[place]
+        return now
+
+
+def _first_places(inputs: Sequence[Entry]) -> list[int]:
+    """For each of a node's inputs the number of the first one that is the same value."""
+    first: dict[Entry, int] = {}
+    return [first.setdefault(e, k) for k, e in enumerate(inputs)]
 
 
 class _Writer:
