@@ -1,12 +1,13 @@
 """Metrics of training and validation, under MXNet's names; `metric_base` says how their sums work."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import exp, nan, sqrt
 from typing import Any
 
 import numpy as _np  # `np` is one of this module's public functions
 
+from .base import REAL_KINDS
 from .metric_base import (
     CompositeEvalMetric,
     CustomMetric,
@@ -18,44 +19,73 @@ from .metric_base import (
 )
 from .metric_base import pairs as _pairs
 from .metric_base import read as _read
+from .metric_labels import (
+    MetricError,
+    check_average,
+    check_number,
+    check_whole,
+    class_labels,
+    labels_and_rows,
+    same_shapes,
+)
 from .ndarray import NDArray
 
-__all__ = ["F1", "MAE", "MCC", "MSE", "RMSE", "Accuracy", "CompositeEvalMetric", "CrossEntropy", "CustomMetric",
+__all__ = ["F1", "MAE", "MCC", "MSE", "PCC", "RMSE", "Accuracy", "CompositeEvalMetric", "CrossEntropy", "CustomMetric",
            "EvalMetric", "Loss", "NegativeLogLikelihood", "PearsonCorrelation", "Perplexity", "TopKAccuracy",
            "alias", "check_label_shapes", "create", "np", "register"]
 
+Names = Sequence[str] | None
+"""Names of outputs, or of labels, that a metric looks at; None for all."""
 _SMALLEST_PROBABILITY = 1e-10  # Perplexity's floor, MXNet's value
 
 
 @register
 @alias("acc")
 class Accuracy(EvalMetric):
-    """Share of right classes; predictions of another shape than the labels are argmaxed over `axis`."""
+    """Share of right classes; predictions of another shape than the labels are argmaxed over `axis`.
 
-    def __init__(self, axis: int = 1, name: str = "accuracy", **names: Any) -> None:
-        super().__init__(name, axis=axis, **names)
-        self.axis = axis
+    Labels equal to `ignore_label` do not count. MetricError for one that is none of the classes.
+    """
+
+    def __init__(self, axis: int = 1, name: str = "accuracy", output_names: Names = None,
+                 label_names: Names = None, ignore_label: float | None = None) -> None:
+        super().__init__(name, axis=axis, **_given(ignore_label=ignore_label), output_names=output_names,
+                         label_names=label_names)
+        self.axis = check_whole("Accuracy", "axis", axis)
+        self.ignore_label = check_number("Accuracy", "ignore_label", ignore_label, True)
 
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch."""
         for label, pred in _pairs(labels, preds):
-            if pred.shape != label.shape:
-                pred = pred.argmax(self.axis)
-            label, pred = label.ravel().astype(_np.int64), pred.ravel().astype(_np.int64)
-            check_label_shapes(label, pred, shape=True)
-            self._add(int((label == pred).sum()), len(label))
+            if pred.shape == label.shape:
+                chosen, counted = class_labels(self.name, label, None, self.ignore_label)
+                with _np.errstate(invalid="ignore"):  # what is no number is no class
+                    guess = pred.ravel().astype(_np.int64)
+                if counted is not None:
+                    chosen, guess = chosen[counted], guess[counted]
+            else:
+                chosen, rows = labels_and_rows(self.name, label, pred, self.axis, self.ignore_label)
+                guess = rows.argmax(1)
+            self._add(int((chosen == guess).sum()), len(chosen))
 
 
 @register
 @alias("top_k_accuracy", "top_k_acc")
 class TopKAccuracy(EvalMetric):
-    """Share of labels among the `top_k` largest of predictions (N, classes); named top_k_accuracy_5."""
+    """Share of labels among the `top_k` largest of predictions (N, classes); named top_k_accuracy_5.
 
-    def __init__(self, top_k: int = 1, name: str = "top_k_accuracy", **names: Any) -> None:
-        if top_k <= 1:
-            raise ValueError(f"top_k must be above 1, got {top_k}; use Accuracy for the best class alone")
-        super().__init__(name, top_k=top_k, **names)
+    Labels equal to `ignore_label` do not count. MetricError for one that is none of the classes.
+    """
+
+    def __init__(self, top_k: int = 1, name: str = "top_k_accuracy", output_names: Names = None,
+                 label_names: Names = None, ignore_label: float | None = None) -> None:
+        if isinstance(top_k, bool) or not isinstance(top_k, (int, _np.integer)) or top_k <= 1:
+            raise MetricError(f"TopKAccuracy: top_k={top_k!r} must be a whole number above 1; use Accuracy for the "
+                              f"best class alone")
+        super().__init__(name, top_k=top_k, **_given(ignore_label=ignore_label), output_names=output_names,
+                         label_names=label_names)
         self.top_k = top_k
+        self.ignore_label = check_number("TopKAccuracy", "ignore_label", ignore_label, True)
         self.name = f"{name}_{top_k}"
 
     def get_config(self) -> dict[str, Any]:
@@ -65,31 +95,34 @@ class TopKAccuracy(EvalMetric):
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch."""
         for label, pred in _pairs(labels, preds):
-            if pred.ndim != 2 or label.size != len(pred):
-                raise ValueError(f"TopKAccuracy needs predictions (N, classes) and N labels, got shapes "
-                                 f"{pred.shape} and {label.shape}")
-            k = min(self.top_k, pred.shape[1])
-            best = _np.argpartition(pred, -k, axis=1)[:, -k:]
-            self._add(int((best == label.reshape(-1, 1).astype(_np.int64)).sum()), len(pred))
+            chosen, rows = labels_and_rows(self.name, label, _of_rows(self.name, pred), -1, self.ignore_label)
+            k = min(self.top_k, rows.shape[1])
+            best = _np.argpartition(rows, -k, axis=1)[:, -k:]
+            self._add(int((best == chosen[:, None]).sum()), len(chosen))
 
 
 @register
 @alias("ce", "cross-entropy")
 class CrossEntropy(EvalMetric):
-    """Mean of -log(probability of the label + eps) over predictions (N, classes)."""
+    """Mean of -log(probability of the label + eps) over predictions (N, classes).
 
-    def __init__(self, eps: float = 1e-12, name: str = "cross-entropy", **names: Any) -> None:
-        super().__init__(name, eps=eps, **names)
-        self.eps = eps
+    Labels equal to `ignore_label` do not count. MetricError for one that is none of the classes.
+    """
+
+    def __init__(self, eps: float = 1e-12, name: str = "cross-entropy", output_names: Names = None,
+                 label_names: Names = None, ignore_label: float | None = None) -> None:
+        super().__init__(name, eps=eps, **_given(ignore_label=ignore_label), output_names=output_names,
+                         label_names=label_names)
+        self.eps = check_number(type(self).__name__, "eps", eps, least=0)
+        self.ignore_label = check_number(type(self).__name__, "ignore_label", ignore_label, True)
 
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch."""
         for label, pred in _pairs(labels, preds):
-            chosen = label.ravel().astype(_np.int64)
-            if len(chosen) != len(pred):
-                raise ValueError(f"{self.name} needs one label a row, got {len(chosen)} for {len(pred)} rows")
-            probability = pred[_np.arange(len(chosen)), chosen].astype(_np.float64)
-            self._add(float(-_np.log(probability + self.eps).sum()), len(chosen))
+            chosen, rows = labels_and_rows(self.name, label, _of_rows(self.name, pred), -1, self.ignore_label)
+            probability = rows[_np.arange(len(chosen)), chosen].astype(_np.float64)
+            with _np.errstate(divide="ignore"):  # of 0 it is infinite where eps is 0
+                self._add(float(-_np.log(probability + self.eps).sum()), len(chosen))
 
 
 @register
@@ -97,34 +130,48 @@ class CrossEntropy(EvalMetric):
 class NegativeLogLikelihood(CrossEntropy):
     """As CrossEntropy, under its other name."""
 
-    def __init__(self, eps: float = 1e-12, name: str = "nll-loss", **names: Any) -> None:
-        super().__init__(eps, name, **names)
+    def __init__(self, eps: float = 1e-12, name: str = "nll-loss", output_names: Names = None,
+                 label_names: Names = None, ignore_label: float | None = None) -> None:
+        super().__init__(eps, name, output_names, label_names, ignore_label)
 
 
 @register
 class Perplexity(EvalMetric):
-    """exp of the mean of -log(probability of the label); labels equal to `ignore_label` do not count."""
+    """exp of the mean of -log(probability of the label); labels equal to `ignore_label` do not count.
 
-    def __init__(self, ignore_label: int | None = None, axis: int = -1, name: str = "perplexity",
-                 **names: Any) -> None:
-        super().__init__(name, ignore_label=ignore_label, axis=axis, **names)
-        self.ignore_label = ignore_label
-        self.axis = axis
+    Classes lie along `axis` of the predictions. MetricError for a label that is none of them.
+    """
+
+    def __init__(self, ignore_label: float | None = None, axis: int = -1, name: str = "perplexity",
+                 output_names: Names = None, label_names: Names = None) -> None:
+        super().__init__(name, ignore_label=ignore_label, axis=axis, output_names=output_names,
+                         label_names=label_names)
+        self.ignore_label = check_number("Perplexity", "ignore_label", ignore_label, True)
+        self.axis = check_whole("Perplexity", "axis", axis)
 
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch; labels have as many elements as predictions have rows along `axis`."""
         for label, pred in _pairs(labels, preds):
-            rows = _np.moveaxis(pred, self.axis, -1).reshape(-1, pred.shape[self.axis])
-            chosen = label.ravel().astype(_np.int64)
-            if len(chosen) != len(rows):
-                raise ValueError(f"perplexity needs one label a row, got {len(chosen)} for {len(rows)} rows")
-            used = _np.full(len(rows), True) if self.ignore_label is None else chosen != self.ignore_label
-            probability = rows[used, chosen[used]].astype(_np.float64)
+            chosen, rows = labels_and_rows(self.name, label, pred, self.axis, self.ignore_label)
+            probability = rows[_np.arange(len(chosen)), chosen].astype(_np.float64)
             total = -_np.log(_np.maximum(probability, _SMALLEST_PROBABILITY)).sum()
-            self._add(float(total), int(used.sum()))
+            self._add(float(total), len(chosen))
 
     def _value(self, total: float, count: float) -> float:
         return exp(total / count)
+
+
+def _of_rows(name: str, pred: _np.ndarray) -> _np.ndarray:
+    """Predictions (N, classes); MetricError for those of another number of axes."""
+    if pred.ndim != 2:
+        raise MetricError(f"{name} needs predictions (N, classes), got {pred.shape}; Accuracy and Perplexity take "
+                          f"others, with axis=")
+    return pred
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """The settings that are not None, for a configuration that other frameworks' metrics understand too."""
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 class _BatchError(EvalMetric):
@@ -135,19 +182,20 @@ class _BatchError(EvalMetric):
         raise NotImplementedError
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Take in one batch; vectors count as columns."""
+        """Take in one batch; vectors count as columns. MetricError unless shapes are equal."""
         for label, pred in _pairs(labels, preds):
-            label = label.reshape(-1, 1) if label.ndim == 1 else label
-            pred = pred.reshape(-1, 1) if pred.ndim == 1 else pred
-            self._add(float(self.error(label.astype(_np.float64) - pred)), 1)
+            label, pred = same_shapes(self.name, label, pred)
+            self._add(float(self.error(label - pred)), 1)
 
 
 @register
 class MAE(_BatchError):
     """Mean absolute error, averaged over batches."""
 
-    def __init__(self, name: str = "mae", **names: Any) -> None:
-        super().__init__(name, **names)
+    def __init__(self, name: str = "mae", output_names: Names = None,
+                 label_names: Names = None) -> None:
+        super().__init__(name, output_names=output_names,
+                         label_names=label_names)
 
     def error(self, difference: _np.ndarray) -> float:
         """Mean of the absolute differences."""
@@ -158,8 +206,10 @@ class MAE(_BatchError):
 class MSE(_BatchError):
     """Mean squared error, averaged over batches."""
 
-    def __init__(self, name: str = "mse", **names: Any) -> None:
-        super().__init__(name, **names)
+    def __init__(self, name: str = "mse", output_names: Names = None,
+                 label_names: Names = None) -> None:
+        super().__init__(name, output_names=output_names,
+                         label_names=label_names)
 
     def error(self, difference: _np.ndarray) -> float:
         """Mean of the squared differences."""
@@ -170,8 +220,10 @@ class MSE(_BatchError):
 class RMSE(_BatchError):
     """Root of the mean squared error of each batch, averaged over batches."""
 
-    def __init__(self, name: str = "rmse", **names: Any) -> None:
-        super().__init__(name, **names)
+    def __init__(self, name: str = "rmse", output_names: Names = None,
+                 label_names: Names = None) -> None:
+        super().__init__(name, output_names=output_names,
+                         label_names=label_names)
 
     def error(self, difference: _np.ndarray) -> float:
         """Root of the mean of the squared differences."""
@@ -181,11 +233,11 @@ class RMSE(_BatchError):
 class _Binary(EvalMetric):
     """A figure of class 1 against 0 from predictions (N, 2): "macro" averages over batches, "micro" pools."""
 
-    def __init__(self, name: str, average: str, **names: Any) -> None:
-        if average not in ("macro", "micro"):
-            raise ValueError(f"average must be 'macro' or 'micro', got {average!r}")
-        self.average = average
-        super().__init__(name, average=average, has_global_stats=True, **names)
+    def __init__(self, name: str, average: str, output_names: Names = None,
+                 label_names: Names = None) -> None:
+        self.average = check_average(name, average)
+        super().__init__(name, average=average, has_global_stats=True, output_names=output_names,
+                         label_names=label_names)
 
     def figure(self, counts: _np.ndarray) -> float:
         """The figure from true positives, false positives, false negatives and true negatives."""
@@ -212,8 +264,9 @@ class _Binary(EvalMetric):
             return
         self._counts += batch
         self._global_counts += batch
-        self.sum_metric, self.num_inst = self.figure(self._counts), 1
-        self.global_sum_metric, self.global_num_inst = self.figure(self._global_counts), 1
+        self.num_inst, self.global_num_inst = self._counts.sum(), self._global_counts.sum()
+        self.sum_metric = self.figure(self._counts) * self.num_inst
+        self.global_sum_metric = self.figure(self._global_counts) * self.global_num_inst
 
 
 @register
@@ -223,8 +276,9 @@ class F1(_Binary):
     `average` "macro" averages over batches, "micro" pools.
     """
 
-    def __init__(self, name: str = "f1", average: str = "macro", **names: Any) -> None:
-        super().__init__(name, average, **names)
+    def __init__(self, name: str = "f1", average: str = "macro", output_names: Names = None,
+                 label_names: Names = None) -> None:
+        super().__init__(name, average, output_names, label_names)
 
     def figure(self, counts: _np.ndarray) -> float:
         """F1."""
@@ -239,8 +293,9 @@ class MCC(_Binary):
     It is 0 where a whole row or column of the table of counts is empty. `average` as of F1.
     """
 
-    def __init__(self, name: str = "mcc", average: str = "macro", **names: Any) -> None:
-        super().__init__(name, average, **names)
+    def __init__(self, name: str = "mcc", average: str = "macro", output_names: Names = None,
+                 label_names: Names = None) -> None:
+        super().__init__(name, average, output_names, label_names)
 
     def figure(self, counts: _np.ndarray) -> float:
         """(tp tn - fp fn) / sqrt((tp + fp) (tp + fn) (tn + fp) (tn + fn))."""
@@ -251,13 +306,79 @@ class MCC(_Binary):
 
 def _binary_counts(label: _np.ndarray, pred: _np.ndarray, name: str) -> _np.ndarray:
     """True positives, false positives, false negatives and true negatives of one output."""
-    truth = label.ravel().astype(_np.int64)
-    guess = pred.argmax(1)
-    check_label_shapes(truth, guess, shape=True)
-    if not set(_np.unique(truth)) <= {0, 1}:
-        raise ValueError(f"{name} is for two classes, 0 and 1; the labels are {_np.unique(truth).tolist()}")
+    if pred.ndim != 2 or pred.shape[1] != 2:
+        raise MetricError(f"{name} is for two classes, 0 and 1, and needs predictions (N, 2), got {pred.shape}")
+    if label.dtype.kind in REAL_KINDS and not _np.isin(label, (0, 1)).all():
+        raise MetricError(f"{name} is for two classes, 0 and 1; the labels are "
+                          f"{', '.join(f'{each:g}' for each in _np.unique(label)[:_MOST_NAMED])}")
+    truth, rows = labels_and_rows(name, label, pred, 1, None)
+    guess = rows.argmax(1)
     return _np.array([(truth & guess).sum(), ((1 - truth) & guess).sum(), (truth & (1 - guess)).sum(),
                       ((1 - truth) & (1 - guess)).sum()], float)
+
+
+@register
+class PCC(EvalMetric):
+    """Pearson's correlation of labels and guesses as vectors of indicators, all batches pooled: of two classes it is
+    MCC (Gorodkin 2004, "Comparing two K-category assignments by a K-category correlation coefficient").
+
+    Predictions have classes along axis 1, or are classes themselves. nan where labels or guesses are all alike.
+    MetricError for a label that is none of the classes.
+    """
+
+    def __init__(self, name: str = "pcc", output_names: Names = None,
+                 label_names: Names = None) -> None:
+        super().__init__(name, has_global_stats=True, output_names=output_names, label_names=label_names)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        super().reset()
+        self._table, self._global_table = _np.zeros((2, 2)), _np.zeros((2, 2))
+
+    def reset_local(self) -> None:
+        """Restart the local sums and counts."""
+        super().reset_local()
+        self._table = _np.zeros((2, 2))
+
+    def update(self, labels: Any, preds: Any) -> None:
+        """Take in one batch."""
+        for label, pred in _pairs(labels, preds):
+            if pred.shape == label.shape:
+                truth = class_labels(self.name, label, _MOST_CLASSES, None)[0]
+                guess = class_labels(self.name, pred, _MOST_CLASSES, None)[0]
+            else:
+                truth, rows = labels_and_rows(self.name, label, pred, 1, None)
+                guess = rows.argmax(1)
+            seen = _table_of(guess, truth)
+            self._table, self._global_table = _sum_of(self._table, seen), _sum_of(self._global_table, seen)
+        self.num_inst, self.global_num_inst = self.num_inst + 1, self.global_num_inst + 1
+        self.sum_metric = _correlation_of(self._table) * self.num_inst
+        self.global_sum_metric = _correlation_of(self._global_table) * self.global_num_inst
+
+
+_MOST_NAMED = 8  # labels that an error lists
+_MOST_CLASSES = 1 << 15  # classes that a table of counts is made for; labels above are no classes
+
+
+def _table_of(guess: _np.ndarray, truth: _np.ndarray) -> _np.ndarray:
+    """How often each guess meets each label, as a square table."""
+    classes = int(max(guess.max(initial=1), truth.max(initial=1))) + 1
+    return _np.bincount(guess * classes + truth, minlength=classes**2).reshape(classes, classes).astype(float)
+
+
+def _sum_of(one: _np.ndarray, other: _np.ndarray) -> _np.ndarray:
+    """The sum of two square tables, as large as the larger one."""
+    large, small = (one, other) if len(one) >= len(other) else (other, one)
+    total = large.copy()
+    total[:len(small), :len(small)] += small
+    return total
+
+
+def _correlation_of(table: _np.ndarray) -> float:
+    """The correlation coefficient of a table of counts; nan where all guesses or all labels are alike."""
+    count, guesses, labels = table.sum(), table.sum(1), table.sum(0)
+    scale = float((guesses * (count - guesses)).sum() * (labels * (count - labels)).sum())
+    return float((table.diagonal() * count - guesses * labels).sum()) / sqrt(scale) if scale else nan
 
 
 @register
@@ -265,11 +386,11 @@ def _binary_counts(label: _np.ndarray, pred: _np.ndarray, name: str) -> _np.ndar
 class PearsonCorrelation(EvalMetric):
     """Pearson's correlation of labels and predictions: "macro" averages over batches, "micro" pools them."""
 
-    def __init__(self, name: str = "pearsonr", average: str = "macro", **names: Any) -> None:
-        if average not in ("macro", "micro"):
-            raise ValueError(f"average must be 'macro' or 'micro', got {average!r}")
-        self.average = average
-        super().__init__(name, average=average, has_global_stats=True, **names)
+    def __init__(self, name: str = "pearsonr", average: str = "macro", output_names: Names = None,
+                 label_names: Names = None) -> None:
+        self.average = check_average(name, average)
+        super().__init__(name, average=average, has_global_stats=True, output_names=output_names,
+                         label_names=label_names)
 
     def reset(self) -> None:
         """Forget everything."""
@@ -285,7 +406,9 @@ class PearsonCorrelation(EvalMetric):
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch."""
         for label, pred in _pairs(labels, preds):
-            check_label_shapes(label, pred, shape=True)
+            if label.shape != pred.shape:
+                raise MetricError(f"{self.name}: labels {label.shape} and predictions {pred.shape} must have equal "
+                                  f"shapes; reshape one of them")
             if self.average == "macro":
                 self._add(_Moments().add(label, pred).correlation(), 1)
                 continue
@@ -325,8 +448,10 @@ class _Moments:
 class Loss(EvalMetric):
     """The mean of the outputs themselves, for networks that end in a loss; labels are not looked at."""
 
-    def __init__(self, name: str = "loss", **names: Any) -> None:
-        super().__init__(name, **names)
+    def __init__(self, name: str = "loss", output_names: Names = None,
+                 label_names: Names = None) -> None:
+        super().__init__(name, output_names=output_names,
+                         label_names=label_names)
 
     def update(self, _: Any, preds: Any) -> None:
         """Take in one batch."""

@@ -7,6 +7,7 @@ without a copy.
 """
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from math import nan
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .base import MXNetError
+from .metric_labels import MetricError
 from .ndarray import NDArray
 
 _registry: dict[str, type[EvalMetric]] = {}
@@ -37,20 +39,41 @@ def alias(*names: str) -> Callable:
 def create(metric: Any, *args: Any, **kwargs: Any) -> EvalMetric:
     """A metric from a name with its arguments, a function, the dict of `get_config`, or a list of these.
 
-    A function takes numpy (label, prediction) and gives a number or (sum, count). A metric is returned as it
-    is. MXNetError names the known metrics if there is none of that name.
+    A text may also be JSON, of a dict as `get_config` gives or of a name and a dict of arguments. A function takes
+    numpy (label, prediction) and gives a number or (sum, count). A metric is returned as it is. MXNetError names the
+    known metrics if there is none of that name.
     """
     if isinstance(metric, EvalMetric):
         return metric
     if isinstance(metric, (list, tuple)):
         return CompositeEvalMetric([create(each, *args, **kwargs) for each in metric])
+    if isinstance(metric, str) and metric.lstrip()[:1] in ("{", "["):
+        return _from_json(metric)
     if isinstance(metric, Mapping):
+        if "metric" not in metric:
+            raise MXNetError(f"the configuration {dict(metric)} names no metric; give one under 'metric'")
         return create(**metric)
     if callable(metric):
         return CustomMetric(metric, *args, **kwargs)
     if not isinstance(metric, str) or metric.lower() not in _registry:
         raise MXNetError(f"no metric is called {metric!r}; known are {', '.join(sorted(_registry))}")
-    return _registry[metric.lower()](*args, **kwargs)
+    try:
+        return _registry[metric.lower()](*args, **kwargs)
+    except TypeError as error:  # of an argument that it does not take
+        raise MXNetError(f"the metric {metric!r} with {(*args, *kwargs.items())}: {error}") from error
+
+
+def _from_json(text: str) -> EvalMetric:
+    """A metric from JSON; MXNetError for what is none of one."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise MXNetError(f"the metric {text!r} is no JSON: {error}") from error
+    if isinstance(found, dict):
+        return create(found)
+    if len(found) == 2 and isinstance(found[0], str) and isinstance(found[1], dict):
+        return create(found[0], **found[1])
+    raise MXNetError(f"the metric {text!r} must be a dict with a 'metric', or a name and a dict of arguments")
 
 
 def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool = False) -> tuple[Any, Any]:
@@ -61,7 +84,7 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
     mine, other = (labels.shape, preds.shape) if shape else (len(labels), len(preds))
     if mine != other:
         what = "shape" if shape else "number"
-        raise ValueError(f"the {what} of labels, {mine}, is not the {what} of predictions, {other}")
+        raise MetricError(f"the {what} of labels, {mine}, is not the {what} of predictions, {other}")
     return labels, preds
 
 
@@ -107,9 +130,16 @@ class EvalMetric:
 
     def update_dict(self, label: Mapping[str, NDArray], pred: Mapping[str, NDArray]) -> None:
         """Take in one batch given by names."""
-        labels = [label[name] for name in self.label_names] if self.label_names else list(label.values())
-        preds = [pred[name] for name in self.output_names] if self.output_names else list(pred.values())
+        labels, preds = self._named(label, self.label_names, "label"), self._named(pred, self.output_names, "output")
         self.update(labels, preds)
+
+    def _named(self, arrays: Mapping[str, Any], names: Sequence[str] | None, what: str) -> list[Any]:
+        """The arrays of these names, or all of them; MetricError for a name that is not there."""
+        missing = [name for name in names or () if name not in arrays]
+        if missing:
+            raise MetricError(f"{self.name}: {what}_names has {missing[0]!r}, and there are "
+                              f"{', '.join(arrays) or 'none'}")
+        return [arrays[name] for name in names] if names else list(arrays.values())
 
     def reset(self) -> None:
         """Forget everything."""
@@ -167,9 +197,10 @@ def _as_pairs(names: Any, values: Any) -> list[tuple[str, float]]:
 class CompositeEvalMetric(EvalMetric):
     """Several metrics as one; its names and values are lists."""
 
-    def __init__(self, metrics: Sequence[Any] | None = None, name: str = "composite", **names: Any) -> None:
+    def __init__(self, metrics: Sequence[Any] | None = None, name: str = "composite",
+                 output_names: Sequence[str] | None = None, label_names: Sequence[str] | None = None) -> None:
         self.metrics: list[EvalMetric] = []  # the base class resets, which must not touch the given metrics
-        super().__init__(name, has_global_stats=True, **names)
+        super().__init__(name, output_names, label_names, has_global_stats=True)
         self.metrics += [create(metric) for metric in metrics or ()]
 
     def add(self, metric: Any) -> None:
@@ -227,10 +258,10 @@ class CustomMetric(EvalMetric):
     """A function of numpy (label, prediction), one output at a time, which gives a number or (sum, count)."""
 
     def __init__(self, feval: Callable, name: str | None = None, allow_extra_outputs: bool = False,
-                 **names: Any) -> None:
+                 output_names: Sequence[str] | None = None, label_names: Sequence[str] | None = None) -> None:
         own = getattr(feval, "__name__", type(feval).__name__)
         super().__init__(name or (f"custom({own})" if "<" in own else own), feval=feval,
-                         allow_extra_outputs=allow_extra_outputs, **names)
+                         allow_extra_outputs=allow_extra_outputs, output_names=output_names, label_names=label_names)
         self._feval = feval
         self._allow_extra_outputs = allow_extra_outputs
 
@@ -240,5 +271,8 @@ class CustomMetric(EvalMetric):
             labels, preds = check_label_shapes(labels, preds, wrap=True)
         for label, pred in zip(labels, preds, strict=False):
             result = self._feval(read(label), read(pred))
-            total, count = result if isinstance(result, tuple) else (result, 1)
+            total, count = result if isinstance(result, tuple) and len(result) == 2 else (result, 1)
+            if not all(np.ndim(each) == 0 and np.isreal(each) and each is not None for each in (total, count)):
+                raise MetricError(f"{self.name}: the function gave {result!r} for labels {np.shape(label)} and "
+                                  f"predictions {np.shape(pred)}; it must give a number, or a sum and a count")
             self._add(total, count)

@@ -27,7 +27,7 @@ LAYERS = (
     ("inspection", "profiling", "comparison"),
     ("programs", "executor", "bind"),
     ("formats", "initializer", "io_base", "io", "recordio", "augment", "augment_pixels",
-     "image_iter", "loss_scaler", "lr_scheduler", "metric_base", "metric", "callback", "kvstore",
+     "image_iter", "loss_scaler", "lr_scheduler", "metric_labels", "metric_base", "metric", "callback", "kvstore",
      "optimizer_counts", "optimizer_base", "optimizer_more", "optimizer_large_batch", "optimizer", "model",
      "module_base", "module_support",
      "module", "bucketing",

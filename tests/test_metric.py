@@ -1,6 +1,7 @@
 """Metric values against hand-computed ones and scikit-learn, and the difference of local and global sums."""
 from __future__ import annotations
 
+import json
 from math import exp, isnan, log, nan, sqrt
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_binary_figures_agree_with_scikit_learn_pooled_and_average_over_batches(
     assert isnan(micro.get()[1]) and not isnan(micro.get_global()[1])
     micro.update([nd.array(labels[0])], [nd.array(preds[0])])
     assert micro.get()[1] == pytest.approx(scorer(labels[0], guesses[0]))
-    with pytest.raises(ValueError, match=r"two classes.*\[0, 2\]"):
+    with pytest.raises(ValueError, match="two classes.*are 0, 2"):
         macro.update([nd.array([0, 2])], [nd.array([[1, 0], [1, 0]])])
     assert value_of("f1", [0, 0], [[1, 0], [1, 0]]) == 0
     assert value_of("mcc", [0, 0], [[1, 0], [1, 0]]) == 0 and value_of("mcc", [0, 1], [[0, 1], [1, 0]]) == -1
@@ -151,7 +152,7 @@ def test_extra_outputs_are_refused_unless_allowed():
     assert allowed.num_inst == 1
     with pytest.raises(ValueError, match="number of labels"):
         metric.create("acc").update(labels, preds)
-    with pytest.raises(ValueError, match=r"\(3,\).*\(2,\)"):
+    with pytest.raises(ValueError, match=r"predictions \(2, 2\) have 2 rows.*labels \(3,\) are 3"):
         metric.create("acc").update([nd.ones(3)], [nd.ones((2, 2))])
 
 
@@ -234,13 +235,117 @@ def test_names_choose_what_a_metric_sees():
 
 @pytest.mark.parametrize("made", [
     metric.Accuracy(axis=2, name="x"), metric.TopKAccuracy(3), metric.CrossEntropy(1e-3),
-    metric.F1(average="micro"),
-    metric.MCC(),
+    metric.F1(average="micro"), metric.MCC(), metric.PCC(), metric.Accuracy(ignore_label=-1),
     metric.Perplexity(ignore_label=0), metric.CompositeEvalMetric(["acc", metric.TopKAccuracy(2)])],
     ids=lambda each: type(each).__name__)
 def test_a_configuration_makes_an_equal_metric(made):
     again = metric.create(**made.get_config())
     assert type(again) is type(made) and again.get_config() == made.get_config() and again.name == made.name
+    again = metric.create(json.dumps(made.get_config()))
+    assert type(again) is type(made) and again.get_config() == made.get_config()
+
+
+def test_a_metric_may_be_given_as_json_of_a_name_and_its_arguments():
+    assert metric.create('["top_k_accuracy", {"top_k": 3}]').name == "top_k_accuracy_3"
+    for text, reason in (('{"axis": 1}', "names no metric"), ("[1", "is no JSON"), ('["acc"]', "a name and a dict"),
+                         ('["acc", {"axes": 1}]', "unexpected keyword argument 'axes'")):
+        with pytest.raises(MXNetError, match=reason):
+            metric.create(text)
+
+
+COUNTING = ("acc", "ce", "nll_loss", "perplexity", "pcc")
+
+
+@pytest.mark.parametrize("label", [-1, 3, nan, 1e20, float("inf")])
+@pytest.mark.parametrize("name", COUNTING)
+def test_a_label_that_is_no_class_is_refused_with_metric_value_and_remedy(name, label):
+    made = metric.create(name)
+    with pytest.raises(MXNetError, match=r"the label at \(1,\) is .*one of the 3 classes, 0 to 2; 1 of 4") as caught:
+        made.update([nd.array([0, label, 1, 2])], [nd.array(PREDS)])
+    assert str(caught.value).startswith(made.name) and "ignore_label" in str(caught.value)
+    assert isnan(made.get()[1])
+
+
+def test_labels_to_ignore_do_not_count():
+    rows = ([1, 0, -1, 1], PREDS)
+    assert value_of("acc", *rows, ignore_label=-1) == 1.0
+    assert value_of("acc", [1, -1, 5], [1, 3, 4], ignore_label=-1) == 0.5
+    assert value_of("top_k_acc", [1, 2, -1, 1], PREDS, ignore_label=-1, top_k=2) == pytest.approx(2 / 3)
+    expected = -(log(0.6) + log(0.7) + log(0.4)) / 3
+    assert value_of("ce", *rows, ignore_label=-1) == pytest.approx(expected, rel=1e-6)
+    assert value_of("nll_loss", *rows, ignore_label=-1) == pytest.approx(expected, rel=1e-6)
+    assert value_of("perplexity", *rows, ignore_label=-1) == pytest.approx(exp(expected), rel=1e-6)
+    assert isnan(value_of("ce", [-1, -1], PREDS[:2], ignore_label=-1))
+
+
+@pytest.mark.parametrize("name", ["mae", "mse", "rmse"])
+def test_a_row_is_never_paired_with_a_column(name):
+    assert value_of(name, [1, 2], [[1], [2]]) == 0 and value_of(name, [[1, 2]], [[1, 2]]) == 0
+    for labels, preds in (([1, 2], [[1, 2]]), ([1, 2, 3], [[1, 2], [1, 2], [1, 2]]), ([[1], [2]], [[[1]], [[2]]])):
+        with pytest.raises(MXNetError, match=rf"{name}: labels .* and predictions .* must have equal shapes"):
+            metric.create(name).update([nd.array(labels)], [nd.array(preds)])
+
+
+def test_shapes_that_do_not_fit_are_told_with_both():
+    for name, label, pred in (("ce", (3,), (3, 2, 2)), ("top_k_acc", (4,), (4,)),
+                              ("f1", (4,), (4, 3)), ("mcc", (4, 1), (4,)), ("pearsonr", (4,), (4, 1)),
+                              ("acc", (4,), (2,)), ("perplexity", (4,), (3, 2))):
+        made = metric.create(name, **({"top_k": 2} if name == "top_k_acc" else {}))
+        with pytest.raises(MXNetError) as caught:
+            made.update([nd.zeros(label)], [nd.zeros(pred)])
+        assert str(pred) in str(caught.value) and made.name in str(caught.value).lower()
+
+
+def test_pcc_agrees_with_scikit_learn_pooled():
+    scorer = pytest.importorskip("sklearn.metrics").matthews_corrcoef
+    draw = np.random.default_rng(4)
+    labels, preds = draw.integers(0, 5, (3, 40)), draw.random((3, 40, 5), np.float32)
+    made = metric.create("pcc")
+    for label, pred in zip(labels, preds, strict=True):
+        made.update([nd.array(label)], [nd.array(pred)])
+    guesses = preds.argmax(2)
+    assert made.get()[1] == made.get_global()[1] == pytest.approx(scorer(labels.ravel(), guesses.ravel()))
+    made.reset_local()
+    made.update([nd.array(labels[0])], [nd.array(guesses[0])])
+    assert made.get()[1] == pytest.approx(scorer(labels[0], guesses[0]))
+    assert made.get_global()[1] == pytest.approx(scorer(labels[[0, 1, 2, 0]].ravel(), guesses[[0, 1, 2, 0]].ravel()))
+    made.reset()
+    made.update([nd.array([0, 0])], [nd.array([[1, 0], [1, 0]])])
+    assert isnan(made.get()[1]) and isnan(made.get_global()[1])
+
+
+def test_pooled_binary_figures_count_their_samples():
+    made = metric.create("f1", average="micro")
+    made.update([nd.array([0, 1, 1])], [nd.array([[1, 0], [0, 1], [1, 0]])])
+    assert (made.num_inst, made.sum_metric) == (3, pytest.approx(3 * 2 / 3))
+
+
+@pytest.mark.parametrize("name, wrong", [
+    ("acc", {"axis": "1"}), ("acc", {"axis": None}), ("acc", {"ignore_label": "none"}), ("ce", {"eps": -1}),
+    ("ce", {"eps": nan}), ("top_k_acc", {"top_k": 2.5}), ("top_k_acc", {"top_k": "5"}), ("f1", {"average": "mean"}),
+    ("pearsonr", {"average": None}), ("perplexity", {"axis": 1.5}), ("mae", {"axes": 1})])
+def test_what_a_metric_cannot_be_made_with_is_told_by_name_and_value(name, wrong):
+    (key, value), = wrong.items()
+    with pytest.raises(MXNetError, match=f"{key}.*{value}"):
+        metric.create(name, **wrong)
+
+
+def test_labels_and_predictions_may_be_numpy_of_two_dimensions():
+    made = metric.create("acc")
+    made.update([np.array([[0], [1]])], [np.array([[0.9, 0.1], [0.2, 0.8]])])
+    made.update(np.array([[1, 0]]), np.array([[1, 1]]))
+    assert made.get() == ("accuracy", 0.75)
+
+
+def test_a_function_that_gives_no_number_is_told_so():
+    for given in (None, "0.5", np.ones(2), (1, 2, 3)):
+        with pytest.raises(MXNetError, match="mine: the function gave .*it must give a number, or a sum and a count"):
+            metric.np(lambda label, pred: given, name="mine").update([nd.ones(1)], [nd.ones(1)])  # noqa: B023
+
+
+def test_a_name_that_is_not_there_is_told_with_those_that_are():
+    with pytest.raises(MXNetError, match="accuracy: label_names has 'c_label', and there are a_label"):
+        metric.Accuracy(label_names=["c_label"]).update_dict({"a_label": nd.ones(1)}, {"out": nd.ones(1)})
 
 
 def test_unknown_names_are_refused_with_the_known_ones():
