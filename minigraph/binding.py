@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from . import random
-from .base import MXNetError, OutOfMemoryError, Shape, dtype_of, format_bytes
+from .base import MXNetError, OutOfMemoryError, Shape, TensorType, align, dtype_of, format_bytes
 from .context import Context
 from .device.device import Device, Memory
 from .graph import Graph
 from .graph.infer import infer_dtypes, infer_shapes
-from .memory.layout import HOME, PersistentLayout, Place
+from .memory.layout import GRADIENT, HOME, PERSISTENT, PersistentLayout, Place
 from .ndarray import register_waiter
 from .ops.control import LAST_STEP
 from .ops.op import format_shape, is_complete
@@ -45,9 +46,30 @@ def device_of(context: Context, disk: str | os.PathLike[str] | None = None) -> D
     return device
 
 
+class Hold:
+    """What keeps the name and the bytes of a persistent tensor: they may become another's once nobody has this.
+
+    `kind` is the type that an executor has bound under the name; a fed input has no bytes, but gradients may have.
+    """
+
+    __slots__ = ("kind", "__weakref__")
+
+    def __init__(self) -> None:
+        self.kind: TensorType | None = None
+
+
+class User(Protocol):
+    """Who has programs over a group's arenas."""
+
+    def drop_programs(self) -> None:
+        """Compile again what runs next."""
+        ...
+
+
 class Group:
     """One persistent and one transient arena, and the programs over them.
 
+    A persistent tensor has bytes for as long as an executor or a handle holds its name (`hold`).
     `turn` names the program and range that ran last, so that results which others have overwritten are refused.
     `disk` is the folder in which the CPU makes swap files. With `waits` persistent values wait in host memory until
     the first program is loaded: only then is it known which of them are at home on the device. `running` is held while
@@ -64,8 +86,12 @@ class Group:
         self.transient_bytes = 0
         self._page_bytes = 0
         self._waiting: dict[str, np.ndarray] | None = {} if waits else None
-        self._held: dict[str, Place] = {}
+        self._placed: dict[str, Place] = {}
+        self._holds: weakref.WeakValueDictionary[str, Hold] = weakref.WeakValueDictionary()
         self._version = 0
+        self._reached = {PERSISTENT: 0, HOME: 0}
+        """Bytes of both arenas that tensors have had."""
+        self.users: weakref.WeakSet[User] = weakref.WeakSet()
         self.turn: tuple[object, str] | None = None
         self.broken: str | None = None
         self.unsettled: Callable[[], None] | None = None
@@ -92,6 +118,59 @@ class Group:
             self.turn = None
         self._settle(transient_bytes, page_bytes)
         self.transient_bytes, self._page_bytes = transient_bytes, page_bytes
+
+    def hold(self, name: str) -> Hold:
+        """What to keep for as long as the name and the bytes of a persistent tensor are needed, or will be."""
+        return self._holds.get(name) or self._holds.setdefault(name, Hold())
+
+    def types_under(self, name: str) -> list[tuple[Shape, np.dtype]]:
+        """Shapes and dtypes of what is bound under an argument's name, or lies there, or is its gradient."""
+        places = [self.layout.places[each] for each in (name, f"{name}{GRADIENT}") if each in self.layout.places]
+        hold = self._holds.get(name)
+        bound = [(hold.kind.shape, hold.kind.dtype)] if hold is not None and hold.kind is not None else []
+        return [*bound, *((place.shape, place.dtype) for place in places)]
+
+    def hold_at(self, arena: str, offset: int) -> Hold | None:
+        """As `hold`, for the tensor that lies at a byte of an arena; None where no persistent one does."""
+        if arena not in (PERSISTENT, HOME):
+            return None
+        return next((self.hold(name) for name, place in self.layout.places.items()
+                     if place.arena == arena and place.offset <= offset < place.offset + max(place.nbytes, 1)), None)
+
+    def release_unheld(self) -> None:
+        """Let go of the bytes of all tensors that nobody holds."""
+        for name in self.layout.remove_unheld(self._holds):
+            self._placed.pop(name, None)
+            if self._waiting is not None:
+                self._waiting.pop(name, None)
+
+    def tidy(self) -> None:
+        """Let go of what nobody holds, and close the gaps where arenas would grow although a third of them are gaps.
+
+        An arena that does not grow keeps its gaps: what lay there may well come again, as with batches of many sizes.
+        """
+        self.release_unheld()
+        layout = self.layout
+        grows = layout.bytes > self._reached[PERSISTENT] or layout.home_bytes > self._reached[HOME]
+        if grows and layout.is_sparse:
+            self.shrink()
+
+    @property
+    def can_shrink(self) -> bool:
+        """Whether `shrink` can make room."""
+        return bool(self.layout.gaps) or self.transient_bytes > 0
+
+    def shrink(self) -> None:
+        """Move persistent tensors together where others lay before, and give the transient arena back.
+
+        All programs must be compiled again, those of other executors too when they run next, and the outputs of the
+        last run are gone.
+        """
+        self.layout.place_again()
+        self.transient_bytes = self._page_bytes = 0
+        self.turn = None
+        for user in list(self.users):
+            user.drop_programs()
 
     def settle(self) -> None:
         """Let whoever made the last update take note of its outcome."""
@@ -126,16 +205,21 @@ class Group:
         """
         layout = self.layout
         if self._version != layout.version:
-            held = {name: np.array(self.memory.read(place.arena, place.offset, place.shape, place.dtype))
-                    for name, place in self._held.items()}
-            self._waiting = {**held, **(self._waiting or {})}
-            self._version, self._held = layout.version, {}
+            values = {name: np.array(self.memory.read(place.arena, place.offset, place.shape, place.dtype))
+                      for name, place in self._placed.items()}
+            self._waiting = {**values, **(self._waiting or {})}
+            self._version, self._placed = layout.version, {}
+            self._reached = {PERSISTENT: 0, HOME: 0}
             self.memory.forget()
         if layout.home_bytes:
             self.memory.reserve_space(HOME, layout.space, layout.home_bytes)
         self.memory.reserve(layout.bytes, transient_bytes, page_bytes)
-        if len(self._held) != len(layout.places):
-            self._held = dict(layout.places)
+        if len(self._placed) != len(layout.places):
+            for place in (place for name, place in layout.places.items() if name not in self._placed):
+                if place.offset < self._reached[place.arena]:
+                    self.memory.clear(place.arena, place.offset, align(place.nbytes))
+            self._placed = dict(layout.places)
+        self._reached = {PERSISTENT: layout.bytes, HOME: layout.home_bytes}
         waiting, self._waiting = self._waiting, None
         for name, value in (waiting or {}).items():
             self.write(name, value)
@@ -168,6 +252,7 @@ class PersistentStorage:
     def __init__(self, group: Group, name: str) -> None:
         self.group = group
         self.name = name
+        self._hold = group.hold(name)
 
     @property
     def shape(self) -> Shape:
@@ -203,6 +288,7 @@ class OutputStorage:
         self.dtype = columns.dtype[buffer]
         self.context = group.context
         self._arena, self._offset = plan.arenas[columns.arena[buffer]].name, columns.offset[buffer]
+        self._hold = group.hold_at(self._arena, self._offset)
 
     def read(self) -> np.ndarray:
         """The value; MXNetError when another program has run since."""

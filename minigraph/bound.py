@@ -39,7 +39,11 @@ class Bound:
         self.output_types: dict[str, TensorType] = dict(zip(bound.output_names, map(bound.type_of, bound.outputs),
                                                             strict=True))
         """Shapes and dtypes of the outputs by name."""
+        group.release_unheld()
         self._place = self._place_names(set(shapes if own is None else own))
+        self._holds = [group.hold(place) for place in self._place.values()]
+        for name, hold in zip(self._place, self._holds, strict=True):
+            hold.kind = self._types[name]
         self._declare()
 
     def program(self, name: str) -> Any:
@@ -110,14 +114,13 @@ class Bound:
 
     def _place_names(self, own: set[str]) -> dict[str, str]:
         """The name of each variable in the layout: its own, unless the group holds something else under it."""
-        taken, graph = self.group.layout.places, self._bound
+        graph = self._bound
         assert graph is not None
         result = {}
         for i in graph.variables():
             name = result[graph.name[i]] = graph.name[i]
             kind = self._types[name]
-            held = [taken[each] for each in (name, gradient_name(name)) if each in taken]
-            if name in own and any((place.shape, place.dtype) != (kind.shape, kind.dtype) for place in held):
+            if name in own and any(held != (kind.shape, kind.dtype) for held in self.group.types_under(name)):
                 result[name] = graph.name[i] = f"{name}{kind.shape}{kind.dtype}"
         return result
 

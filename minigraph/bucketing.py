@@ -6,6 +6,7 @@ whatever the order in which they come.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,9 @@ from .symbol.symbol import Symbol
 
 SymbolGenerator = Callable[[Any], tuple[Any, Sequence[str], Sequence[str]]]
 """From a bucket's key to (symbol, data names, label names)."""
+
+MAX_BUCKETS = 256
+"""Buckets that a module keeps; the one used longest ago, but never the default one, is let go first."""
 
 
 class BucketingModule(BaseModule):
@@ -54,7 +58,7 @@ class BucketingModule(BaseModule):
             "compression_params": compression_params, "memory": memory, "budget": budget, "host_budget": host_budget,
             "disk": disk, "machine": machine, "profile": profile, "search": search, "slices": slices,
             "verify": verify, "fuse": fuse, "encode": encode, "fold": fold, "poison": poison}
-        self._buckets: dict[Hashable, Module] = {}
+        self._buckets: OrderedDict[Hashable, Module] = OrderedDict()
         self._key: Hashable = default_bucket_key
         self._grad_req: Any = "write"
         self._monitor: Any = None
@@ -112,7 +116,7 @@ class BucketingModule(BaseModule):
         default = module._generate(default_bucket_key)
         default._loaded = arg_params or {}, aux_params or {}
         default.params_initialized = module.params_initialized = True
-        module._buckets = {default_bucket_key: default}
+        module._buckets[default_bucket_key] = default
         return module
 
     @property
@@ -169,7 +173,7 @@ class BucketingModule(BaseModule):
             return
         default = self._buckets.get(self._default_key) or self._generate(self._default_key)
         default.bind(data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, None, grad_req)
-        self._buckets = {self._default_key: default}
+        self._buckets = OrderedDict({self._default_key: default})
         self._key = self._default_key
         self._grad_req = grad_req
         self.for_training, self.inputs_need_grad = for_training, inputs_need_grad
@@ -179,12 +183,16 @@ class BucketingModule(BaseModule):
                       label_shapes: Sequence[Any] | None = None) -> None:
         """Make another bucket the present one; at its first time it is made, for inputs of these shapes.
 
+        Of more than MAX_BUCKETS the one used longest ago is let go, and made again by `sym_gen` when it is used again.
         MXNetError names parameters that the default bucket does not have.
         """
         self._require()
         if bucket_key not in self._buckets:
             self._buckets[bucket_key] = self._bound(bucket_key, data_shapes, label_shapes)
         self._key = bucket_key
+        self._buckets.move_to_end(bucket_key)
+        if len(self._buckets) > MAX_BUCKETS:
+            self._buckets.pop(next(key for key in self._buckets if key != self._default_key))
 
     def _bound(self, key: Hashable, data_shapes: Sequence[Any], label_shapes: Sequence[Any] | None) -> Module:
         default, module = self._buckets[self._default_key], self._generate(key)

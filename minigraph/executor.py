@@ -108,7 +108,10 @@ class Executor(Programs):
         """Outputs of the last run, valid until another program runs."""
         if self._current is None:
             raise MXNetError("there are no outputs yet; call forward first")
-        program = self._programs[self._current]
+        program = self._programs.get(self._current)
+        if program is None:
+            raise MXNetError(f"the outputs of `{self._current}` are gone, for it was compiled again since; take "
+                             f"asnumpy() or copy() of outputs before that, or run it again")
         return [NDArray(OutputStorage(self.group, program, program.plan, name)) for name in self.output_names]
 
     @property

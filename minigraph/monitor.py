@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import logging
 import re
+import weakref
 from collections.abc import Callable
 from math import sqrt
 from operator import itemgetter
@@ -42,7 +43,7 @@ class Monitor:
         self.monitor_all = monitor_all
         self.activated = False
         self.step = 0
-        self.exes: list[Any] = []
+        self._watched: list[weakref.ref[Any]] = []
         self.queue: list[tuple[int, str, Any]] = []
         try:
             self._pattern = re.compile(pattern)
@@ -57,7 +58,12 @@ class Monitor:
     def install(self, exe: Any) -> None:
         """Watch an executor."""
         exe.set_monitor_callback(self.stat_helper, self.monitor_all)
-        self.exes.append(exe)
+        self._watched = [weakref.ref(each) for each in (*self.exes, exe)]
+
+    @property
+    def exes(self) -> list[Any]:
+        """The executors that are watched; watching keeps none of them."""
+        return [exe for reference in self._watched if (exe := reference()) is not None]
 
     def tic(self) -> None:
         """Begin a batch."""

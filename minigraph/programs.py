@@ -56,6 +56,7 @@ class Programs(Bound):
         self._parameters: dict[str, tuple[str, ...]] = {}
         self._updater: Updater | None = None
         self._monitor: tuple[MonitorCallback, bool] | None = None
+        group.users.add(self)
         self._kept_bytes = 0
         """Bytes of the budget that `train` leaves to `update`."""
 
@@ -63,6 +64,21 @@ class Programs(Bound):
         """The loaded program of that name, compiled on first use, and again when it is not ready any more."""
         if self._is_ready(name):
             return self._programs[name]
+        if name != "update":
+            self.group.tidy()
+        try:
+            return self._make(name)
+        except OutOfMemoryError:
+            if not self.group.can_shrink:
+                raise
+            self.group.shrink()
+            return self._make(name)
+
+    def drop_programs(self) -> None:
+        """Compile again what runs next, since what was compiled lies over arenas that are gone."""
+        self._programs.clear()
+
+    def _make(self, name: str) -> Any:
         if name == "update":
             return self._load_update()
         return self._load(self._compile_train() if name == "train" else self._compile(name))

@@ -49,7 +49,11 @@ class Memory(Protocol):
         ...
 
     def forget(self) -> None:
-        """Give the persistent arena back with all it holds; `reserve` makes a new one."""
+        """Give all arenas back with what they hold, and begin anew; programs loaded before must not run any more."""
+        ...
+
+    def clear(self, arena: str, offset: int, nbytes: int) -> None:
+        """Make bytes of an arena zero, where a tensor begins that is not the one that lay there before."""
         ...
 
     def read(self, arena: str, offset: int, shape: Shape, dtype: np.dtype) -> np.ndarray:

@@ -31,8 +31,11 @@ class NullMemory:
         """Memory outside the device has no bounds here."""
 
     def forget(self) -> None:
-        """Take the persistent size back."""
-        self.persistent_bytes = 0
+        """Take the sizes back."""
+        self.persistent_bytes = self.transient_bytes = 0
+
+    def clear(self, arena: str, offset: int, nbytes: int) -> None:
+        """Nothing is kept."""
 
     def read(self, arena: str, offset: int, shape: Shape, dtype: np.dtype) -> np.ndarray:
         """Zeros."""

@@ -13,7 +13,7 @@ from .graph import FORWARD, Graph
 
 _inferred: dict[tuple, list[tuple[PartialShape, np.dtype | None]]] = {}
 """Output types by (op, params, input types): a deep network repeats few distinct nodes."""
-_INFERRED_LIMIT = 100_000
+_INFERRED_LIMIT = 10_000
 
 
 class GraphBuilder:

@@ -2,9 +2,10 @@
 group. Each has a home: the persistent arena of the device, or the home arena in host memory or a file."""
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,17 +13,20 @@ from ..base import MXNetError, Shape, align
 
 PERSISTENT, HOME = "persistent", "home"
 """The arenas of tensors that are at home on the device, and of those that are at home outside it."""
+GRADIENT = "_grad"
+"""What the name of a gradient adds to that of its argument."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The home of one tensor: a place of one of the two arenas."""
+    """The home of one tensor: a place of one of the two arenas. A gradient or a state is `of` an argument."""
 
     offset: int
     shape: Shape
     dtype: np.dtype
     buffer_class: str
     arena: str = PERSISTENT
+    of: str | None = None
 
     @property
     def nbytes(self) -> int:
@@ -30,16 +34,25 @@ class Place:
         return prod(self.shape) * self.dtype.itemsize
 
 
+class Gap(NamedTuple):
+    """Bytes of an arena where a tensor lay that is gone; another one may lie there."""
+
+    arena: str
+    offset: int
+    bytes: int
+
+
 class PersistentLayout:
-    """Places by name. A tensor keeps its place for as long as the group lives, unless tensors are sent away.
+    """Places by name. A tensor keeps its place until it is removed, unless tensors are sent away or gaps are closed.
 
     `bytes` are those of the persistent arena, `home_bytes` those of the home arena, which lies in `space` ("host" or
-    "file"). `away` names what is at home there, whether it has a place yet or not. `version` counts how often tensors
-    that had places got others: programs compiled before then must be compiled again.
+    "file"), both with their `gaps`. `away` names what is at home there, whether it has a place yet or not. `version`
+    counts how often tensors that had places got others: programs compiled before then must be compiled again.
     """
 
     def __init__(self) -> None:
         self.places: dict[str, Place] = {}
+        self.gaps: tuple[Gap, ...] = ()
         self.bytes = 0
         self.home_bytes = 0
         self.space = "host"
@@ -50,7 +63,7 @@ class PersistentLayout:
         """The place of a tensor, made on first use; MXNetError when the name is known for something else."""
         place = self.places.get(name)
         if place is None:
-            place = self._place(name, Place(0, shape, np.dtype(dtype), buffer_class))
+            place = self._place(name, Place(0, shape, np.dtype(dtype), buffer_class, of=self._of(name, buffer_class)))
         elif place.buffer_class != buffer_class:
             raise MXNetError(f"the name {name} is taken by a tensor of class {place.buffer_class}, so it cannot be "
                              f"one of class {buffer_class}; rename the argument or state")
@@ -61,6 +74,18 @@ class PersistentLayout:
                              f"it is an input itself")
         return place
 
+    def _of(self, name: str, buffer_class: str) -> str | None:
+        """The argument that a gradient or state belongs to, by its name: the one of the longest name for a state."""
+        if buffer_class == "gradient":
+            return name.removesuffix(GRADIENT)
+        end = name.rfind("_") if buffer_class == "state" else 0
+        while end > 0:
+            place = self.places.get(name[:end])
+            if place is not None and place.buffer_class == "parameter":
+                return name[:end]
+            end = name.rfind("_", 0, end)
+        return None
+
     def send_away(self, names: Collection[str], space: str) -> None:
         """Make the home arena the home of more tensors; what is there stays there. `space` is that of a new arena."""
         if not self.away:
@@ -68,23 +93,68 @@ class PersistentLayout:
         new = frozenset(names) - self.away
         self.away |= new
         if new.intersection(self.places):
-            self._place_again()
+            self.place_again()
+
+    def remove_unheld(self, held: Container[str]) -> list[str]:
+        """Remove the tensors that nobody holds, and leave gaps where they lay; their names.
+
+        A gradient or a state stays while somebody holds the parameter that it belongs to, and a state of no parameter,
+        such as a word of the loss scale, always.
+        """
+        removed = [name for name, place in self.places.items()
+                   if not (name in held or place.of in held or place.buffer_class == "state" and place.of is None)]
+        gaps = list(self.gaps)
+        for name in removed:
+            place = self.places.pop(name)
+            gaps.append(Gap(place.arena, place.offset, align(place.nbytes)))
+        if removed:
+            self.away = self.away.difference(removed)
+            self.gaps = _joined(gaps)
+        return removed
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether gaps take so much that closing them is worth another compilation: a third of all bytes."""
+        return bool(self.gaps) and 3 * sum(gap.bytes for gap in self.gaps) > self.bytes + self.home_bytes
+
+    def bytes_with(self, added: Iterable[tuple[bool, int]]) -> tuple[int, int]:
+        """Bytes of both arenas once further tensors are declared: for each whether it is away, and its bytes."""
+        trial = PersistentLayout()
+        vars(trial).update(vars(self))
+        for away, nbytes in added:
+            trial._take(HOME if away else PERSISTENT, nbytes)
+        return trial.bytes, trial.home_bytes
 
     def _place(self, name: str, place: Place) -> Place:
-        """Put a tensor behind all others of its arena."""
-        away = name in self.away
-        end = self.home_bytes if away else self.bytes
-        placed = self.places[name] = replace(place, offset=end, arena=HOME if away else PERSISTENT)
-        if away:
-            self.home_bytes = end + align(place.nbytes)
-        else:
-            self.bytes = end + align(place.nbytes)
+        """Put a tensor into the smallest gap that holds it, or behind all others of its arena."""
+        arena = HOME if name in self.away else PERSISTENT
+        placed = self.places[name] = replace(place, offset=self._take(arena, place.nbytes), arena=arena)
         return placed
 
-    def _place_again(self) -> None:
-        """Close the gaps that those leave which were sent away; the order stays that of the declarations."""
+    def _take(self, arena: str, nbytes: int) -> int:
+        """The offset of so many bytes of an arena, which are nobody else's from now on."""
+        nbytes = align(nbytes)
+        fitting = [gap for gap in self.gaps if gap.arena == arena and gap.bytes >= nbytes > 0]
+        if fitting:
+            chosen = min(fitting, key=lambda gap: gap.bytes)
+            rest = Gap(arena, chosen.offset + nbytes, chosen.bytes - nbytes)
+            self.gaps = tuple(gap for gap in (*(g for g in self.gaps if g is not chosen), rest) if gap.bytes)
+            return chosen.offset
+        end = self.home_bytes if arena == HOME else self.bytes
+        if arena == HOME:
+            self.home_bytes = end + nbytes
+        else:
+            self.bytes = end + nbytes
+        return end
+
+    def place_again(self) -> None:
+        """Close the gaps, and those that tensors leave which were sent away; programs must be compiled again.
+
+        The order stays that of the declarations.
+        """
         places, self.places = self.places, {}
         self.bytes = self.home_bytes = 0
+        self.gaps = ()
         for name, place in places.items():
             self._place(name, place)
         self.version += 1
@@ -111,3 +181,13 @@ class PersistentLayout:
                 raise MXNetError(f"the plan's {arena} arena has {wanted} bytes, and its tensors take {own_bytes} "
                                  f"here; it was made beside other programs, so compile it here")
         vars(self).update(vars(trial))
+
+
+def _joined(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
+    """The gaps in order, neighbours as one."""
+    result: list[Gap] = []
+    for gap in sorted(gaps):
+        if result and result[-1].arena == gap.arena and result[-1].offset + result[-1].bytes == gap.offset:
+            gap = Gap(gap.arena, result[-1].offset, result.pop().bytes + gap.bytes)
+        result.append(gap)
+    return tuple(gap for gap in result if gap.bytes)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Entry, MXNetError, parse_bytes
 from ..graph import Graph
-from ..memory.layout import PersistentLayout
+from ..memory.layout import GRADIENT, PersistentLayout
 from ..memory.policies import POLICIES, SEARCHES, Candidate
 from ..memory.schedule import Schedule
 from ..ops.choices import AlgorithmChoices, FusionChoices, LayoutChoices
@@ -284,7 +284,7 @@ def head_gradient_name(output: str) -> str:
 
 def gradient_name(argument: str) -> str:
     """The name of the persistent gradient of an argument."""
-    return f"{argument}_grad"
+    return f"{argument}{GRADIENT}"
 
 
 def state_name(argument: str, suffix: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import Cost, TensorType, align
+from ..base import Cost, TensorType
 from ..graph.graph import FORWARD, Graph
 from ..memory.machine import Machine, get_machine
 from ..memory.policies import MARKED, POLICIES, Candidate, Evaluation, Problem, Slicing, Strategy, alike, judge
@@ -244,8 +244,6 @@ def _bytes_at_home(state: Compilation) -> tuple[int, int]:
     """Bytes of the persistent and of the home arena once this program's tensors are in them."""
     graph, layout = state.graph, state.layout
     assert graph is not None
-    new = {False: 0, True: 0}
-    for i in graph.variables():
-        if graph.variable_class[i] in PERSISTENT_CLASSES and graph.name[i] not in layout.places:
-            new[graph.name[i] in layout.away] += align(graph.type_of(graph.first[i]).nbytes)
-    return layout.bytes + new[False], layout.home_bytes + new[True]
+    return layout.bytes_with((graph.name[i] in layout.away, graph.type_of(graph.first[i]).nbytes)
+                             for i in graph.variables()
+                             if graph.variable_class[i] in PERSISTENT_CLASSES and graph.name[i] not in layout.places)

@@ -128,9 +128,13 @@ class CpuMemory:
             self.files[name].grow(nbytes)
 
     def forget(self) -> None:
-        """Give the persistent arena back with all it holds; `reserve` makes a new one."""
-        self.arenas["persistent"] = _allocate(0)
-        self.generation += 1
+        """Give all arenas back with what they hold, and begin anew; programs loaded before must not run any more."""
+        self._give_back()
+        self._mapped.clear()
+
+    def clear(self, arena: str, offset: int, nbytes: int) -> None:
+        """Make bytes of an arena zero, where a tensor begins that is not the one that lay there before."""
+        self.write(arena, offset, np.zeros(nbytes, np.uint8))
 
     def _grow(self, name: str, nbytes: int) -> None:
         old, grown = self.arenas[name], _allocate(nbytes)
@@ -180,6 +184,9 @@ class CpuMemory:
     def close(self) -> None:
         """Give the arenas back, remove the files and end the threads."""
         self.workers.close()
+        self._give_back()
+
+    def _give_back(self) -> None:
         for file in self.files.values():
             file.close()
         self.files = {}

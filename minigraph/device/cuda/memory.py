@@ -127,9 +127,28 @@ class CudaMemory:
         self.generation += 1
 
     def forget(self) -> None:
-        """Give the persistent arena back with all it holds; `reserve` makes a new one."""
+        """Give all arenas back with what they hold, and begin anew; programs loaded before must not run any more."""
         with self.device.context:
-            self._replace("persistent", NOTHING, 0)
+            self.device.context.synchronize()
+            for shown in list(self._mapped.values()):
+                shown.free()
+            self._mapped.clear()
+            for name in self.arenas:
+                self._replace(name, NOTHING, 0)
+            for array in self._host.values():
+                self.holdings.drop(array)
+            self._host.clear()
+
+    def clear(self, arena: str, offset: int, nbytes: int) -> None:
+        """Make bytes of an arena zero, where a tensor begins that is not the one that lay there before."""
+        if arena in self._host:
+            place = self._settled(arena, offset, nbytes)
+            self.device.touch(place, nbytes)
+            place[:] = 0
+        elif nbytes:
+            with self.device.context:
+                self.device.driver.cuda.memset_d8_async(self._address(arena, offset, nbytes), 0, nbytes,
+                                                        self.streams[0])
 
     def reserve_space(self, name: str, space: str, nbytes: int) -> None:
         """Make a page-locked arena at least this large; its contents are kept, and new bytes are zero."""
@@ -289,11 +308,21 @@ class SeparateMemory(CudaMemory):
         self._last: dict[tuple[str, int], int] = {}
 
     def forget(self) -> None:
-        """Give all persistent allocations back."""
+        """Give all persistent allocations back, and the host arenas."""
         for place in self._kept.values():
             self.holdings.drop(place)
         self._kept.clear()
-        self.generation += 1
+        self._last.clear()
+        super().forget()
+
+    def clear(self, arena: str, offset: int, nbytes: int) -> None:
+        """Give the allocations back that lay there; the next one at a place is new, and zero."""
+        if arena != "persistent":
+            super().clear(arena, offset, nbytes)
+            return
+        for begin in [each for each, place in self._kept.items()
+                      if each < offset + nbytes and offset < each + max(place.nbytes, 1)]:
+            self.holdings.drop(self._kept.pop(begin))
 
     def reserve(self, persistent_bytes: int, transient_bytes: int, page_bytes: int = 0) -> None:
         """Nothing is reserved: allocations are made when a plan is bound."""

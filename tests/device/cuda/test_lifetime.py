@@ -181,3 +181,24 @@ def interrupted():
 def test_an_executor_whose_step_broke_off_refuses_to_run_until_parameters_are_set():
     text, value = run(interrupted, SOFTCUDA_SCHED="lazy")
     assert "a run broke off before (KeyboardInterrupt in `eval`)" in text and value == 2
+
+
+def serve_batches_of_many_sizes(sizes, options):
+    """Results right throughout, and the bytes, places and allocations of the largest at the end."""
+    from tests.test_lifetime import PARAMETER_BYTES, dense, own_bytes, reshape_through
+    held = [dense().simple_bind(mx.gpu(0), x=(1, 64), **options)]
+    gc.collect()
+    gc.disable()
+    reshape_through(held, sizes)
+    layout, device = held[0].group.layout, held[0].group.device
+    largest = own_bytes(max(sizes))
+    device.synchronize()
+    return [len(layout.places), layout.bytes <= 1.5 * (PARAMETER_BYTES + 2 * largest)]
+
+
+@pytest.mark.parametrize("pool", ["on", "off"])
+def test_batches_of_many_sizes_leave_the_bytes_of_the_largest(pool):
+    sizes = [*range(1, 40), 40, 3, 17, 39, 1]
+    settings = {"MINIGRAPH_CUDA_POOL": "off"} if pool == "off" else {}
+    outcome = run(serve_batches_of_many_sizes, sizes, {}, **settings)
+    assert outcome == [6, True]
