@@ -25,6 +25,8 @@ class GraphBuilder:
         self.phase = phase
         self.scope = ""
         self.mark: bool | None = None
+        self.repeated: set[Entry] = set()
+        """Entries to which an idempotent operator was to be applied again."""
         self._control: Entry | None = None
         self._random_ops = 0
 
@@ -42,7 +44,11 @@ class GraphBuilder:
         return self.add(operator, operator.Params(**params), name, tuple(inputs))
 
     def add(self, op: Op, params: Any, name: str, inputs: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        """Add a node of an operator with ready params."""
+        """Add a node of an operator with ready params; of an idempotent one over its own output none."""
+        maker = self.graph.node_of[inputs[0]] if op.idempotent else -1
+        if maker >= 0 and (self.graph.op[maker], self.graph.params[maker]) == (op, params):
+            self.repeated.update(inputs)
+            return tuple(self.graph.entries(maker))
         types = self._infer(op, params, name, inputs)
         return self.graph.append(op, params, name, inputs, types, self.phase, self.mark)
 

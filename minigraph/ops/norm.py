@@ -134,6 +134,7 @@ class _FillOnes(Op):
 
     name = "_fill_ones"
     recompute = "never"
+    idempotent = True
 
     def mutates(self, p: Any) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)

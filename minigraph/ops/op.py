@@ -161,6 +161,8 @@ class Op:
     """Inputs of which only what goes into the outputs is read, as of a table whose rows are looked up."""
     as_stored: ClassVar[bool] = False
     """Whether its shapes are those in which tensors lie in memory, in whatever layout: all others see logical ones."""
+    idempotent: ClassVar[bool] = False
+    """Whether it makes of its own output that output again, so that a second one behind it has nothing to do."""
     transfer: ClassVar[str | None] = None
     """For framework ops that move a value instead of computing: "out", "home", "release", "in" or "arrive"."""
     has_stages: ClassVar[bool] = False
