@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heapreplace
 import numpy as np
 
 from ...base import Entry
-from ..schedule import from_order, replayed, root_of
+from ..schedule import from_order, replayed
 from .lineage import Lineages
 from .problem import Problem
 
@@ -34,8 +34,7 @@ class Ground:
         self.live = problem.live(from_order(problem.order))
         self.peak_bytes = int(self.live.max(initial=0))
         least = max(self.peak_bytes * LEAST_SHARE, 1)
-        shown = {root_of(problem.graph, e) for e in (*problem.graph.outputs, *problem.graph.heads)}
-        managed = {e for e in problem.droppable - shown if problem.size_bytes[e] >= least}
+        managed = {e for e in problem.droppable if problem.size_bytes[e] >= least}
         self.inputs = self._inputs(least)
         """Inputs that wait for backward. Nothing makes one again, so that each leaves by host memory or not at all."""
         self.managed = frozenset(managed - replayed(problem.graph, managed)) | self.inputs
@@ -63,8 +62,11 @@ class Ground:
         return float("inf") if entry in self.inputs else self.problem.seconds[self.problem.graph.node_of[entry]]
 
     def _inputs(self, least_bytes: float) -> frozenset[Entry]:
-        """The inputs, of so many bytes or more, that both forward and backward read."""
+        """The inputs, of so many bytes or more, that both forward and backward read; none where nothing can be copied
+        out, for then they cannot leave."""
         problem, graph = self.problem, self.problem.graph
+        if not problem.host_budget_bytes:
+            return frozenset()
         found = {graph.first[i] for i in graph.variables()}.difference(problem.variables)
         for part in (problem.forward, problem.order[problem.backward_start:]):
             found.intersection_update(e for node in part for e in problem.reads[node])

@@ -138,7 +138,7 @@ class Problem:
     def droppable(self) -> frozenset[Entry]:
         """Forward values that may be dropped and made again: no outputs, no states, nothing that never runs twice."""
         graph = self.graph
-        kept = {*graph.outputs, *graph.heads}
+        kept = {root_of(graph, e) for e in (*graph.outputs, *graph.heads)}
         result: set[Entry] = set()
         for node in self.forward:
             op, params = graph.op[node], graph.params[node]
