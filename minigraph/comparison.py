@@ -13,6 +13,7 @@ from .base import MXNetError, OutOfMemoryError
 from .binding import Group, unread_inputs
 from .graph import Graph
 from .inspection import Rehearsal
+from .memory.layout import PersistentLayout
 from .ops.control import LOSS_SCALE, set_key
 from .passes.compilation import CONTROL, UNBOUNDED, Request, head_gradient_name
 from .passes.pipeline import compile_program
@@ -54,7 +55,8 @@ class Trial:
 
 
 def check_modes(trial: Trial, other: str) -> Comparison:
-    """Run each program under its own memory mode and under `other`; MXNetError names the first difference.
+    """Run each program under its own memory mode and under `other`, with all tensors at home on the device; MXNetError
+    names the first difference.
 
     Programs that do not fit the budget are left out; OutOfMemoryError when none does.
     """
@@ -64,14 +66,14 @@ def check_modes(trial: Trial, other: str) -> Comparison:
     refused: OutOfMemoryError | None = None
     for name, request in trial.requests.items():
         try:
-            ours = trial.plans.get(name) or _plan(trial, request)
+            ours = trial.plans.get(name) or compile_program(trial.graph, request, copy.deepcopy(trial.group.layout))
         except OutOfMemoryError as error:
             refused = error
             continue
         if name == "step" and _needs_head_gradients(trial.graph, ours):
             continue
-        theirs = _plan(trial, replace(request, memory=other, slices=1, budget_bytes=None,
-                                           host_budget_bytes=UNBOUNDED))
+        theirs = compile_program(trial.graph, replace(request, memory=other, slices=1, budget_bytes=None,
+                                                      host_budget_bytes=UNBOUNDED), PersistentLayout())
         inputs = _inputs(trial, ours, request)
         left, right = (dict(_results(trial, plan, inputs)) for plan in (ours, theirs))
         for what, value in left.items():
@@ -81,11 +83,6 @@ def check_modes(trial: Trial, other: str) -> Comparison:
     if refused is not None and not programs:
         raise refused
     return Comparison(memory, other, tuple(programs), tuple(sizes), sum(sizes.values()))
-
-
-def _plan(trial: Trial, request: Request) -> Plan:
-    """A plan of the group's layout, which itself stays as it is."""
-    return compile_program(trial.graph, request, copy.deepcopy(trial.group.layout))
 
 
 def _needs_head_gradients(graph: Graph, plan: Plan) -> bool:
@@ -125,20 +122,25 @@ def _control(group: Group, plan: Plan, request: Request, shape: tuple[int, ...])
 
 
 def _results(trial: Trial, plan: Plan, inputs: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Run all of a plan over a copy of the state; outputs and persistent tensors by name."""
+    """Run all of a plan over a copy of the state as users do: head gradients are given when forward has ended, and what
+    is read then is read. Outputs and persistent tensors by name."""
     rehearsal = Rehearsal(trial.group, plan, poison=trial.poison, whole=True)
     try:
         at = {tensor.name: tensor.last for tensor in plan.persistent}
         for name, value in trial.kept.items():
             if name in at:
                 rehearsal.set(at[name], value)
-        rehearsal.feed(inputs)
+        held = {f"{plan.buffers.buffer_class[b]} {name}": b for name, b in at.items()}
+        shown = {**{f"output {name}": plan.outputs[name] for name in trial.graph.output_names},
+                 **{what: b for what, b in held.items() if what.startswith("auxiliary")}}
+        rehearsal.feed({name: value for name, value in inputs.items() if name not in plan.late_inputs})
         for part in sorted(plan.ranges, key=plan.ranges.__getitem__):
+            for name in plan.late_inputs if part == "backward" else ():
+                rehearsal.program.feed(name, inputs[name])
             rehearsal.program.run(part)
-        for name in trial.graph.output_names:
-            yield f"output {name}", np.array(rehearsal.value(plan.outputs[name]))
-        for name, buffer in at.items():
-            yield f"{plan.buffers.buffer_class[buffer]} {name}", np.array(rehearsal.value(buffer))
+            behind = " after backward" if part == "backward" else ""
+            yield from ((f"{what}{behind}", np.array(rehearsal.value(b))) for what, b in shown.items())
+        yield from ((what, np.array(rehearsal.value(b))) for what, b in held.items() if what not in shown)
     finally:
         rehearsal.close()
 

@@ -45,11 +45,15 @@ class Rehearsal:
         self.program = group.device.load(plan if whole else stepwise(plan), self._memory, poison=poison)
 
     def feed(self, given: Mapping[str, np.ndarray]) -> None:
-        """Give all inputs of the plan their values; zero for those that are not given."""
+        """Give all inputs of the plan their values: zero where none is given, and NaN for head gradients, which come
+        later."""
         columns = self.plan.buffers
         for name, buffer in self.plan.inputs.items():
             value = given.get(name)
-            self.program.feed(name, np.zeros(columns.shape[buffer], columns.dtype[buffer]) if value is None else value)
+            if value is None:
+                missing = np.nan if name in self.plan.late_inputs and columns.dtype[buffer].kind == "f" else 0
+                value = np.full(columns.shape[buffer], missing, columns.dtype[buffer])
+            self.program.feed(name, value)
 
     def value(self, buffer: int) -> np.ndarray:
         """What a buffer holds, perhaps as a live view, in logical shape and order."""

@@ -13,8 +13,9 @@ from .compilation import Compilation
 
 
 def apply_schedule(state: Compilation) -> None:
-    """Rewrite `graph` by `schedule`, which becomes the new graph's own order."""
+    """Rewrite `graph` by `schedule`, which becomes the new graph's own order; provide `ordered`, what it was before."""
     assert state.graph is not None and state.schedule is not None
+    state.ordered = state.graph
     _send_away(state, state.graph, state.schedule.away)
     order = state.schedule.order
     if len(order) == len(state.schedule) and len(set(order)) == len(order) and order == tuple(sorted(order)):
@@ -64,7 +65,7 @@ class _Writer:
         self.changed: set[Entry] = set()
         """Variables whose home does not have their present value."""
         self.variable_of: dict[Entry, Entry] = {}
-        """For each state of a variable that is away the variable."""
+        """For each version of a variable that is away the variable; the present version is the variable's `latest`."""
         self.leaving: set[Entry] = set()
         self.arriving: set[Entry] = set()
         self.phase = FORWARD
@@ -155,6 +156,7 @@ class _Writer:
         """Instead of a node that moves a value into a variable that is away: the value is taken home at once."""
         buffer, value = self.source.inputs[node]
         self.runs[node] += 1
+        self.phase = self.source.phase[node]
         copy = self._read(value, False, node)
         self._take_home(self.variable_of[buffer], copy)
         self.latest[self.source.first[node]] = copy
@@ -204,6 +206,7 @@ class _Writer:
         while self._is_view(entry):
             chain.append(entry)
             entry = source.inputs[source.node_of[entry]][0]
+        entry = self.variable_of.get(entry, entry)
         if entry not in self.latest or (entry in self.dropped and not shape_only):
             raise MXNetError(f"the schedule runs {source.name[reader]} before {source.entry_name(entry)} is there")
         copy = self.latest[entry]

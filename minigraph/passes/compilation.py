@@ -233,6 +233,8 @@ class Compilation:
     parameters: tuple[str, ...] = ()
     without_gradient: tuple[str, ...] = ()
     schedule: Schedule | None = None
+    ordered: Graph | None = None
+    """The graph that `schedule` orders, before it is written again for it."""
     backward_start: int | None = None
     sharing: Sharing | None = None
     algorithms: list[Algorithm | None] | None = None

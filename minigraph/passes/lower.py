@@ -22,6 +22,7 @@ from ..plan.plan import (
     Persistent,
     Plan,
 )
+from ..plan.values import expected_values
 from .compilation import Compilation, PageMapping
 from .events import without_implied
 from .fingerprint import fingerprint
@@ -74,7 +75,8 @@ class _Lowering:
         return Plan(state.request.program, state.request.memory, tuple(self._arenas()), self.buffers, self.code,
                     self._persistent(), self._inputs(), outputs, self._ranges(),
                     fingerprint(state.symbol_graph, state.request), figures,
-                    parameters=state.parameters, without_gradient=state.without_gradient)
+                    parameters=state.parameters, without_gradient=state.without_gradient,
+                    late_inputs=self._late_inputs(), expected=self._expected())
 
     def _arenas(self) -> list[Arena]:
         state = self.state
@@ -238,6 +240,16 @@ class _Lowering:
         graph = self.graph
         return {graph.name[i]: graph.first[i] for i in graph.variables()
                 if graph.variable_class[i] not in PERSISTENT_CLASSES}
+
+    def _late_inputs(self) -> tuple[str, ...]:
+        """The inputs that backward brings with it: head gradients."""
+        graph = self.graph
+        return tuple(name for name, entry in self._inputs().items() if graph.phase[graph.node_of[entry]] != FORWARD)
+
+    def _expected(self) -> tuple[str, ...]:
+        """What outputs and persistent tensors are by the graph before it was written again for its schedule."""
+        assert self.state.ordered is not None
+        return expected_values(self.state.ordered)
 
     def _ranges(self) -> dict[str, tuple[int, int]]:
         end = len(self.code)

@@ -233,9 +233,11 @@ class Plan:
     """A program ready to run: arenas, buffers, instructions and what the outside reads and writes.
 
     `ranges` names the parts that can be run alone, as (first, past the last) instruction: `step`, `eval`, or `forward`
-    and `backward`. `inputs` and `outputs` give buffers by name; inputs are filled before the first range runs.
+    and `backward`. `inputs` and `outputs` give buffers by name; inputs are filled before the first range runs, those
+    in `late_inputs` (head gradients) before `backward` does.
     `parameters` are the updated or differentiated arguments in the order of the control buffer's rates;
-    `without_gradient` those of them that no output depends on, so that no update may touch them.
+    `without_gradient` those of them that no output depends on, so that no update may touch them. `expected` tells by a
+    digest what each output, in order, and then each persistent tensor is computed from (`values.py`), or nothing.
     """
 
     program: str
@@ -252,6 +254,8 @@ class Plan:
     streams: tuple[str, ...] = STREAMS
     parameters: tuple[str, ...] = ()
     without_gradient: tuple[str, ...] = ()
+    late_inputs: tuple[str, ...] = ()
+    expected: tuple[str, ...] = ()
 
     def buffer(self, index: int) -> Buffer:
         """Buffer number `index` as one object."""
@@ -285,6 +289,11 @@ class Plan:
 
     def __iter__(self) -> Iterator[Instruction]:
         return (self.instruction(i) for i in range(len(self)))
+
+    @property
+    def backward_start(self) -> int:
+        """The first instruction of backward in a plan that runs in two parts; the number of instructions elsewhere."""
+        return self.ranges["backward"][0] if "backward" in self.ranges else len(self)
 
     def arena_bytes(self, space: str) -> int:
         """Bytes of all arenas in a memory space."""

@@ -1,6 +1,6 @@
 """Plans as files: one JSON object of columns, compressed by gzip when the name ends in `.gz`.
 
-    {"format": "minigraph-plan", "version": 2, "fingerprint": "...", "checksum": ..., "plan": {...}}
+    {"format": "minigraph-plan", "version": 3, "fingerprint": "...", "checksum": ..., "plan": {...}}
 
 Parameters are kept as {field: value}, each different set once, and read back through the op's own declaration, so a
 file holds no code. The checksum is the CRC-32 of the plan's compact JSON text.
@@ -37,13 +37,13 @@ from .reading import (
 )
 
 __all__ = ["FORMAT_VERSION", "diff", "dumps", "load", "loads", "save"]
-FORMAT, FORMAT_VERSION = "minigraph-plan", 2
+FORMAT, FORMAT_VERSION = "minigraph-plan", 3
 
 
 def dumps(plan: Plan) -> str:
     """The plan as JSON text; the same plan gives the same text."""
-    body = _compact(_encode(plan))
-    head = _compact({"format": FORMAT, "version": FORMAT_VERSION, "fingerprint": plan.fingerprint,
+    body = compact(_encode(plan))
+    head = compact({"format": FORMAT, "version": FORMAT_VERSION, "fingerprint": plan.fingerprint,
                      "checksum": zlib.crc32(body.encode())})
     return f'{head[:-1]},"plan":{body}}}'
 
@@ -130,10 +130,10 @@ class _Document:
     def _is_intact(self, checksum: Any) -> bool:
         """Whether the checksum is that of the plan's text, or of its compact form when somebody laid it out anew."""
         body = self.text[slice(*self.body_at)]
-        return zlib.crc32(body.encode()) == checksum or zlib.crc32(_compact(json.loads(body)).encode()) == checksum
+        return zlib.crc32(body.encode()) == checksum or zlib.crc32(compact(json.loads(body)).encode()) == checksum
 
 
-def _compact(value: Any) -> str:
+def compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_plain)
 
 
@@ -172,7 +172,7 @@ def _encode_params(columns: InstructionColumns) -> tuple[list[dict[str, Any]], l
             indices.append(-1)
             continue
         entry = {"op": op, "fields": {field.name: getattr(params, field.name) for field in fields(params)}}
-        key = _compact(entry)
+        key = compact(entry)
         if key not in number:
             number[key] = len(table)
             table.append(entry)
@@ -185,7 +185,7 @@ def _decode(body: dict[str, Any], fingerprint: str, where: str) -> Plan:
     values = {field.name: body[field.name] for field in fields(Plan) if field.name != "fingerprint"}
     require_object({"fingerprint": fingerprint, **{name: values[name] for name in ("program", "memory")}}, "a text",
                    "plan")
-    for name in ("streams", "parameters", "without_gradient"):
+    for name in ("streams", "parameters", "without_gradient", "late_inputs", "expected"):
         require_list(values[name], "a text", name)
         values[name] = tuple(values[name])
     for name in ("inputs", "outputs"):

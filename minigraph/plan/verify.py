@@ -14,6 +14,10 @@ the ends of all pieces, and an access is to those of each piece. What is proved:
 - live bytes do not overlap, and lifetimes are honest: the first write is at `born`, no read at or after `dies`;
 - inputs and persistent tensors hold their values at the start; outputs and persistent tensors hold theirs at the
   end, the latter where they lay at the start, with every change that was made to a copy elsewhere (`homes.py`);
+- outputs and persistent tensors are computed from what the graph says, through whatever copies and repetitions
+  (`values.py`);
+- between forward and backward users see what they expect: outputs are made in forward, head gradients are read in
+  backward alone;
 - any two accesses of two streams to the same byte, one of them a write, are ordered by events: a vector clock for
   each stream, and for each cell the clock of the last write and the last access of each stream.
 
@@ -34,6 +38,7 @@ from .homes import Homes
 from .operands import Operands
 from .places import Int64Array, Places, VerificationError
 from .plan import Kind, Plan
+from .values import Values
 from .wellformed import check_form
 
 __all__ = ["Verification", "VerificationError", "verify"]
@@ -62,7 +67,7 @@ def verify(plan: Plan, algorithms: AlgorithmChoices | None = None) -> Verificati
     begin = perf_counter()
     places = Places(plan)
     checks = check_form(places) + Operands(places, algorithms).check()
-    checks += _Playback(places).run() + Homes(places).check()
+    checks += _Playback(places).run() + Homes(places).check() + Values(places).check()
     return Verification(len(plan), len(places), checks, perf_counter() - begin)
 
 
@@ -116,6 +121,8 @@ class _Playback:
         self.born: list[int] = places.born.tolist()
         self.dies: list[int] = places.dies.tolist()
         self.workspace = set(self.plan.instructions.workspace) - {-1}
+        self.backward_start = self.plan.backward_start
+        self.late = {self.value[self.plan.inputs[name]] for name in self.plan.late_inputs}
         self.writer = [_NEVER] * len(places)
         self.last_read = [_NEVER] * len(places)
         self.checks = 0
@@ -183,6 +190,10 @@ class _Playback:
         outputs = list(self.plan.outputs.items())
         for name, b in outputs:
             self._check_held(f"output {name!r}", b)
+            writer = self.writer[self.value[b]]
+            if writer >= self.backward_start:
+                self._fail(f"output {name!r} is {self.places.buffer(b)}, which {self.places.instruction(writer)} "
+                           f"writes in backward; it is read when forward has ended", writer, at=self._span(b))
         for name, b in last:
             self._check_held(f"persistent tensor {name!r}", b)
         self._check_home()
@@ -239,6 +250,9 @@ class _Playback:
         if i < self.born[b] or self.writer[value] == _NEVER:
             self._fail(f"{self.places.instruction(i)} reads {self.places.buffer(b)} before it is written by "
                        f"{self.places.instruction(self.born[b])}", i, self.born[b], at=self._span(b))
+        if value in self.late and i < self.backward_start:
+            self._fail(f"{self.places.instruction(i)} reads {self.places.buffer(b)} in forward; it is given when "
+                       f"backward begins, at {self.places.instruction(self.backward_start)}", i, at=self._span(b))
         self.checks += 1
         at = self.cells.of(b)
         if self._lost(b, at):

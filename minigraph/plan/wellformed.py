@@ -150,6 +150,10 @@ def _check_named(places: Places) -> None:
     for name, b in (*plan.inputs.items(), *plan.outputs.items(), *held):
         if not 0 <= b < len(places):
             places.fail(f"{name!r} is buffer {b}; the plan has buffers 0 to {len(places) - 1}")
+    for name in plan.late_inputs:
+        if name not in plan.inputs:
+            places.fail(f"{name!r} is said to be given late, but it is none of the plan's inputs: "
+                        f"{', '.join(plan.inputs)}")
     for tensor in plan.persistent:
         arena = plan.arenas[plan.buffers.arena[tensor.first]]
         if arena.name == "transient" or arena.space == "mapped":

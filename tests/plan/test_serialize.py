@@ -16,7 +16,7 @@ import pytest
 
 from minigraph.base import MXNetError
 from minigraph.plan.plan import Arena
-from minigraph.plan.serialize import diff, dumps, load, loads, save
+from minigraph.plan.serialize import FORMAT_VERSION, diff, dumps, load, loads, save
 from minigraph.plan.verify import verify
 
 from .build import Maker, TunedParams, chain, corrupt, mapped_arena, scattered, swap, training
@@ -79,7 +79,7 @@ def test_another_fingerprint_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_another_format_version_is_refused_by_name() -> None:
     with pytest.raises(MXNetError, match="format version 99"):
-        loads(dumps(chain()).replace('"version":2', '"version":99'))
+        loads(dumps(chain()).replace(f'"version":{FORMAT_VERSION}', '"version":99'))
 
 
 def test_other_files_are_no_plans() -> None:

@@ -192,8 +192,8 @@ def test_a_buffer_with_a_value_cannot_be_a_workspace(scratch: str) -> None:
 # -- forms -------------------------------------------------------------------------------------------------------
 def test_ranges_cover_the_instructions_without_overlap() -> None:
     plan = swap()
-    verify(dataclasses.replace(plan, ranges={"backward": (5, 13), "forward": (0, 5)}))
-    for ranges in ({"forward": (0, 6), "backward": (5, 13)}, {"forward": (0, 4), "backward": (5, 13)},
+    verify(dataclasses.replace(plan, ranges={"second": (5, 13), "first": (0, 5)}))
+    for ranges in ({"first": (0, 6), "second": (5, 13)}, {"forward": (0, 4), "backward": (5, 13)},
                    {"step": (0, 12)}, {"step": (1, 13)}, {}):
         with pytest.raises(VerificationError, match="range"):
             verify(dataclasses.replace(plan, ranges=ranges))
