@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +13,7 @@ import numpy as np
 from .augment import Draws, split_settings
 from .base import MXNetError
 from .context import cpu
-from .formats.recordio import read_index, read_record, record_offsets
+from .formats.recordio import RecordFile, read_index, record_offsets
 from .io_base import DataDesc, DataIter, check_process
 from .ndarray import HostStorage, NDArray
 from .recordio import decode_image, unpack
@@ -227,16 +226,13 @@ class _Records:
         self._offsets = offsets[part_index * count // num_parts:(part_index + 1) * count // num_parts]
         if not self._offsets:
             raise MXNetError(f"{self.path}: part {part_index} of {num_parts} has none of the file's {count} records")
-        self._file = open(path, "rb")
-        self._lock = threading.Lock()
+        self._file = RecordFile(path)
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def read(self, number: int) -> bytes:
-        with self._lock:
-            self._file.seek(self._offsets[number])
-            record = read_record(self._file, self.path)
+        record, _ = self._file.read(self._offsets[number])
         if record is None:
             raise MXNetError(f"the index has an offset of {self._offsets[number]} bytes, at the end of the file")
         return record

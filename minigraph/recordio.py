@@ -5,6 +5,7 @@ import io
 import numbers
 import os
 import struct
+import threading
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any, BinaryIO
@@ -13,7 +14,7 @@ import numpy as np
 
 from .base import MXNetError
 from .formats import npy
-from .formats.recordio import read_index, read_record, write_record
+from .formats.recordio import RecordFile, read_index, write_record
 
 IRHeader = namedtuple("IRHeader", ["flag", "label", "id", "id2"])
 """An image record's header: `label` is a number, or an array whose length is `flag`; `id` numbers the record."""
@@ -25,8 +26,9 @@ _COLOURS = {-1: None, 0: "L", 1: "RGB"}
 class MXRecordIO:
     """A file of records, read ("r") or written ("w") from its beginning.
 
-    It may be pickled while reading and is then opened anew, at its beginning. Another process than the one that opened
-    it must call `reset` first, since both would move one file position.
+    It may be pickled while reading and is then opened anew, at its beginning. Threads may read it at once: each record
+    goes to one of them. A process forked from the one that opened it reads on from where it is, by itself; a file that
+    is being written is refused there.
     """
 
     def __init__(self, uri: str | os.PathLike, flag: str) -> None:
@@ -40,9 +42,14 @@ class MXRecordIO:
         if self.flag not in ("r", "w"):
             raise ValueError(f"flag must be 'r' or 'w', got {self.flag!r}")
         self.writable = self.flag == "w"
-        self.record: BinaryIO = open(self.uri, "wb" if self.writable else "rb")
-        self.pid = os.getpid()
+        self.record: RecordFile | BinaryIO = open(self.uri, "wb") if self.writable else RecordFile(self.uri)
+        self._position = 0
+        self._own_process()
         self.is_open = True
+
+    def _own_process(self) -> None:
+        """Note the process, with a lock of its own: a thread of the process forked from may hold the one there."""
+        self.pid, self._lock = os.getpid(), threading.Lock()
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
@@ -63,7 +70,7 @@ class MXRecordIO:
     def __getstate__(self) -> dict[str, Any]:
         if self.writable:
             raise MXNetError(f"{self.uri} is being written and cannot be pickled; close it and open it for reading")
-        return {name: value for name, value in self.__dict__.items() if name != "record"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("record", "_lock")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -82,21 +89,36 @@ class MXRecordIO:
             raise MXNetError(f"{self.uri} was opened with flag {self.flag!r}; "
                              f"{'writing' if writing else 'reading'} needs {'w' if writing else 'r'!r}")
         if self.pid != os.getpid():
-            raise MXNetError(f"{self.uri} was opened by another process; call reset in this one")
+            if writing:
+                raise MXNetError(f"{self.uri} is being written by another process, from which this one was forked; "
+                                 f"write a file of its own here")
+            self._own_process()
 
     def write(self, buf: bytes) -> None:
         """Append a record."""
         self._check(True)
+        assert not isinstance(self.record, RecordFile)
         write_record(self.record, bytes(buf))
+        self.record.flush()  # a process forked now must not write it once more
 
     def read(self) -> bytes | None:
         """The next record, None at the end."""
         self._check(False)
-        return read_record(self.record, self.uri)
+        with self._lock:
+            return self._read(self._position)
+
+    def _read(self, offset: int) -> bytes | None:
+        assert isinstance(self.record, RecordFile)
+        found, self._position = self.record.read(offset)
+        return found
 
 
 class MXIndexedRecordIO(MXRecordIO):
-    """A file of records that are found by key; `idx_path` holds the offsets and is written when the file is closed."""
+    """A file of records that are found by key; `idx_path` holds the offsets and is written when the file is closed.
+
+    `read_idx` gives the record of its key whatever other threads and forked processes read meanwhile; between `seek`
+    and `read` another thread may move on.
+    """
 
     def __init__(self, idx_path: str | os.PathLike, uri: str | os.PathLike, flag: str,
                  key_type: Callable[[str], Any] = int) -> None:
@@ -118,26 +140,28 @@ class MXIndexedRecordIO(MXRecordIO):
 
     def close(self) -> None:
         """Close the file, and write the index if records were written."""
-        if self.is_open and self.writable:
+        if self.is_open and self.writable and self.pid == os.getpid():
             with open(self.idx_path, "w", encoding="utf-8") as file:
                 file.writelines(f"{key}\t{offset}\n" for key, offset in self.idx.items())
         super().close()
 
     def seek(self, idx: Any) -> None:
         """Go to the record of a key; MXNetError if the index has none."""
+        self._position = self._offset(idx)
+
+    def _offset(self, idx: Any) -> int:
         self._check(False)
         if idx not in self.idx:
             raise MXNetError(f"{self.idx_path} has no key {idx!r} among its {len(self.idx)}")
-        self.record.seek(self.idx[idx])
+        return self.idx[idx]
 
     def tell(self) -> int:
         """The offset in bytes of the next record."""
-        return self.record.tell()
+        return self._position if isinstance(self.record, RecordFile) else self.record.tell()
 
     def read_idx(self, idx: Any) -> bytes | None:
         """The record of a key."""
-        self.seek(idx)
-        return self.read()
+        return self._read(self._offset(idx))
 
     def write_idx(self, idx: Any, buf: bytes) -> None:
         """Append a record under a key."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from ..base import MXNetError
 
@@ -44,7 +44,52 @@ def _write_part(file: BinaryIO, kind: int, data: bytes) -> None:
     file.write(_HEADER.pack(MAGIC, kind << _LENGTH_BITS | len(data)) + data + bytes(-len(data) % 4))
 
 
-def read_record(file: BinaryIO, where: str) -> bytes | None:
+class RecordFile:
+    """A file of records, read from any offset by any number of threads and forked processes at once: the file's own
+    position, which they would share, is not used."""
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        self.path = os.fspath(path)
+        self._file = open(path, "rb", buffering=0)
+
+    def read(self, offset: int) -> tuple[bytes | None, int]:
+        """The record at an offset, None at the file's end, and the offset behind it; errors as of `read_record`."""
+        place = _Place(self._file.fileno(), offset)
+        return read_record(place, self.path), place.tell()
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        self._file.close()
+
+
+class _Place:
+    """A position of its own in a file."""
+
+    def __init__(self, descriptor: int, offset: int) -> None:
+        self._descriptor, self._offset = descriptor, offset
+
+    def tell(self) -> int:
+        return self._offset
+
+    def read(self, nbytes: int) -> bytes:
+        found = b""
+        while len(found) < nbytes and (more := os.pread(self._descriptor, nbytes - len(found), self._offset)):
+            found = found + more if found else more
+            self._offset += len(more)
+        return found
+
+
+class Readable(Protocol):
+    """What records are read from."""
+
+    def tell(self) -> int:
+        """The offset of the next byte."""
+
+    def read(self, nbytes: int, /) -> bytes:
+        """The next bytes, fewer at the end."""
+
+
+def read_record(file: Readable, where: str) -> bytes | None:
     """The record at the file's position, None at its end; MXNetError names `where` and the offset of damage."""
     offset = file.tell()
     part = _read_header(file, where)
@@ -63,7 +108,7 @@ def read_record(file: BinaryIO, where: str) -> bytes | None:
     return MAGIC.join(parts)
 
 
-def _read_header(file: BinaryIO, where: str) -> tuple[int, int] | None:
+def _read_header(file: Readable, where: str) -> tuple[int, int] | None:
     """(kind, length) of the part at the file's position."""
     offset = file.tell()
     header = file.read(_HEADER.size)
@@ -79,7 +124,7 @@ def _read_header(file: BinaryIO, where: str) -> tuple[int, int] | None:
     return word >> _LENGTH_BITS, word & ((1 << _LENGTH_BITS) - 1)
 
 
-def _read_bytes(file: BinaryIO, length: int, where: str) -> bytes:
+def _read_bytes(file: Readable, length: int, where: str) -> bytes:
     offset = file.tell()
     data = file.read(length + -length % 4)
     if len(data) < length + -length % 4:

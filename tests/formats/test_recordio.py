@@ -2,15 +2,26 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
+import os
 import random
 import struct
+import sys
+import threading
 
 import numpy as np
 import pytest
 
 from minigraph import recordio
 from minigraph.base import MXNetError
-from minigraph.formats.recordio import MAGIC, read_index, read_record, record_offsets, write_record
+from minigraph.formats.recordio import (
+    MAGIC,
+    RecordFile,
+    read_index,
+    read_record,
+    record_offsets,
+    write_record,
+)
 
 
 def written(*records):
@@ -44,9 +55,10 @@ def test_records_come_back_as_they_were_written(seed, tmp_path):
     with recordio.MXRecordIO(path, "r") as file:
         assert [file.read() for _ in records] == records and file.read() is None
         offsets = record_offsets(path)
-        for place in draw.sample(range(40), 10):
-            file.record.seek(offsets[place])
-            assert file.read() == records[place]
+    found = RecordFile(path)
+    for place in draw.sample(range(39), 10):
+        assert found.read(offsets[place]) == (records[place], offsets[place + 1])
+    found.close()
 
 
 def test_a_record_too_long_for_its_length_field_is_refused():
@@ -133,6 +145,117 @@ def test_a_reader_is_pickled_and_a_writer_is_not(tmp_path):
     assert pickle.loads(pickle.dumps(reader)).read_idx(0) == b"one"
 
 
+COUNT = 60
+
+
+def numbered(tmp_path):
+    """Paths of a file of records 0 to COUNT - 1, of many lengths, each of its own byte."""
+    paths = tmp_path / "n.idx", tmp_path / "n.rec"
+    with recordio.MXIndexedRecordIO(*paths, "w") as file:
+        for key in range(COUNT):
+            file.write_idx(key, record(key))
+    return paths
+
+
+def record(key):
+    return bytes([key]) * (key * 97 % 500)
+
+
+@pytest.fixture
+def quick_switches():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def in_threads(count, work):
+    """What each of so many threads returns; `work` takes the thread's number."""
+    found = {}
+    threads = [threading.Thread(target=lambda k=k: found.update({k: work(k)})) for k in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == count, "a thread raised"
+    return [found[k] for k in range(count)]
+
+
+def test_threads_read_the_records_of_their_own_keys(tmp_path, quick_switches):
+    file = recordio.MXIndexedRecordIO(*numbered(tmp_path), "r")
+
+    def work(thread):
+        keys = random.Random(thread).choices(range(COUNT), k=500)
+        return [key for key in keys if file.read_idx(key) != record(key)]
+
+    assert in_threads(4, work) == [[]] * 4
+
+
+def test_threads_that_read_on_get_each_record_once(tmp_path, quick_switches):
+    file = recordio.MXRecordIO(numbered(tmp_path)[1], "r")
+
+    def work(thread):
+        return list(iter(file.read, None))
+
+    assert sorted(each for found in in_threads(4, work) for each in found) == sorted(map(record, range(COUNT)))
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+
+
+def forked(work):
+    """What `work` returns or raises in a forked child, which ends as an interpreter does."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+
+    def child():
+        try:
+            there.send(work())
+        except MXNetError as error:
+            there.send(str(error))
+
+    process = context.Process(target=child)
+    process.start()
+    result = here.recv()
+    process.join()
+    return result
+
+
+@needs_fork
+def test_a_forked_process_reads_on_by_itself(tmp_path):
+    paths = numbered(tmp_path)
+    file, keyed = recordio.MXRecordIO(paths[1], "r"), recordio.MXIndexedRecordIO(*paths, "r")
+    assert [file.read() for _ in range(3)] == [record(k) for k in range(3)]
+    expected = [record(k) for k in range(3, COUNT)]
+    assert forked(lambda: list(iter(file.read, None))) == expected
+    assert forked(lambda: [keyed.read_idx(k) for k in (7, 50)]) == [record(7), record(50)]
+    assert list(iter(file.read, None)) == expected
+
+
+@needs_fork
+def test_a_process_forked_while_a_thread_reads_is_not_held_up(tmp_path):
+    file = recordio.MXRecordIO(numbered(tmp_path)[1], "r")
+    with file._lock:
+        assert forked(file.read) == record(0)
+
+
+@needs_fork
+def test_a_forked_process_writes_nothing_into_the_file_of_its_parent(tmp_path):
+    paths = tmp_path / "w.idx", tmp_path / "w.rec"
+    file = recordio.MXIndexedRecordIO(*paths, "w")
+    file.write_idx(0, b"zero")
+    assert "is being written by another process" in forked(lambda: file.write_idx(1, b"other"))
+    forked(file.close)
+    assert not paths[0].exists(), "the index is the parent's to write"
+    file.write_idx(1, b"one")
+    file.close()
+    with recordio.MXIndexedRecordIO(*paths, "r") as file:
+        assert [file.read() for _ in range(3)] == [b"zero", b"one", None]
+        assert [file.read_idx(k) for k in (1, 0)] == [b"one", b"zero"] and file.read() == b"one"
+        file.seek(1)
+        assert (file.read(), file.read()) == (b"one", None)
+
+
 def test_wrong_use_of_a_file_is_named(tmp_path):
     path = tmp_path / "x.rec"
     file = recordio.MXRecordIO(path, "w")
@@ -144,9 +267,6 @@ def test_wrong_use_of_a_file_is_named(tmp_path):
     file = recordio.MXRecordIO(path, "r")
     with pytest.raises(MXNetError, match="writing needs 'w'"):
         file.write(b"")
-    file.pid += 1
-    with pytest.raises(MXNetError, match="another process"):
-        file.read()
     with pytest.raises(ValueError, match="flag must be"):
         recordio.MXRecordIO(path, "a")
 
