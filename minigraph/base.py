@@ -27,6 +27,13 @@ class MXNetError(RuntimeError):
 MinigraphError = MXNetError
 
 
+class NotImplementedForSymbol(MXNetError):
+    """An operation that needs values, asked of a symbol, which has none."""
+
+    def __init__(self, operation: str, instead: str) -> None:
+        super().__init__(f"{operation} is not implemented for Symbol, only for NDArray; {instead}")
+
+
 class OutOfMemoryError(MXNetError):
     """A plan or an allocation that does not fit; `asked_bytes` and `free_bytes` say by how much."""
 

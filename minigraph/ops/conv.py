@@ -75,6 +75,10 @@ class Convolution(Weighted):
         spatial = tuple(None if x is None else _out_length(p, data, a, x, stride[a], dilate[a], pad[a])
                         for a, x in enumerate(data[2:]))
         out = merge_shapes(out, (data[0], p.num_filter, *spatial))
+        # Where the window moves by 1, one length of the data gives the output's.
+        data = merge_shapes(data, (None, None, *(
+            None if y is None or stride[a] != 1 else y + dilate[a] * (p.kernel[a] - 1) - 2 * pad[a]
+            for a, y in enumerate(out[2:]))))
         depth = None if data[1] is None else data[1] // p.num_group
         weight = _merge("weight", ins[1], (p.num_filter, depth, *p.kernel), data)
         if weight[1] is not None:

@@ -22,10 +22,13 @@ class FromShape(Op):
         """The numbers for data of a shape."""
         raise NotImplementedError(self.name)
 
+    def count(self, shape: PartialShape) -> int | None:
+        """How many they are."""
+        raise NotImplementedError(self.name)
+
     def infer_shape(self, p: Any, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        count = None if ins[0] is None else len(self.values([1] * len(ins[0])))
-        return ins, [merge_shapes((count,), outs[0])]
+        return ins, [merge_shapes((self.count(ins[0]),), outs[0])]
 
     def infer_dtype(self, p: Any, ins: list[np.dtype | None], outs: list[np.dtype | None],
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
@@ -54,6 +57,9 @@ class ShapeArray(FromShape):
     def values(self, shape: Sequence[int]) -> list[int]:
         return list(shape)
 
+    def count(self, shape: PartialShape) -> int | None:
+        return None if shape is None else len(shape)
+
 
 @register
 class SizeArray(FromShape):
@@ -63,3 +69,6 @@ class SizeArray(FromShape):
 
     def values(self, shape: Sequence[int]) -> list[int]:
         return [prod(shape)]
+
+    def count(self, shape: PartialShape) -> int | None:
+        return 1

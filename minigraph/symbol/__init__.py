@@ -5,9 +5,9 @@ that begin with an underscore are there too, and not listed.
 """
 from __future__ import annotations
 
-from ..base import MXNetError
+from ..base import MXNetError, NotImplementedForSymbol
 from ..ops.registry import get_op
-from .arithmetic import NotImplementedForSymbol, hypot, maximum, minimum, pow
+from .arithmetic import hypot, maximum, minimum, pow
 from .attribute import AttrScope
 from .creation import Group, Variable, arange, full, load, load_json, ones, var, zeros
 from .functions import Function, function_names, op_function

@@ -5,17 +5,10 @@ from dataclasses import dataclass
 from numbers import Number
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..base import MXNetError
+from ..base import NotImplementedForSymbol
 
 if TYPE_CHECKING:
     from .symbol import Symbol
-
-
-class NotImplementedForSymbol(MXNetError):
-    """An operation that needs values, asked of a symbol, which has none."""
-
-    def __init__(self, operation: str, instead: str) -> None:
-        super().__init__(f"{operation} is not implemented for Symbol, only for NDArray; {instead}")
 
 
 @dataclass(frozen=True)
@@ -149,6 +142,11 @@ class Arithmetic:
 
     def __neg__(self) -> Symbol:
         return self * -1.0
+
+    def __abs__(self) -> Symbol:
+        from .functions import op_function
+
+        return op_function("abs")(self)
 
     def __eq__(self, other: Any) -> Symbol:  # type: ignore[override]
         return _combine(_EQUAL, self, other)

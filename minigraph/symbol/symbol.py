@@ -9,7 +9,7 @@ import numpy as np
 from ..base import MXNetError
 from .arithmetic import Arithmetic
 from .attribute import HIDDEN_KEYS, hidden_spelling, with_plain_spellings
-from .compose import parse_attributes, where
+from .compose import new_input, parse_attributes, where
 from .node import NodeEntry, SymbolNode, classify_variables, copy_nodes, topological_nodes
 from .printer import format_symbol
 from .to_graph import infer_shape, infer_type
@@ -69,6 +69,15 @@ class Symbol(Arithmetic):
         nodes = dict.fromkeys(node for node, _ in self.outputs)
         inputs = [entry for node in nodes for entry in node.inputs]
         return Symbol(inputs) if inputs else None
+
+    def _gen_atomic_symbol(self) -> Symbol:
+        """The operator of this symbol's one node with its attributes, composed anew with variables as inputs."""
+        node = self._node()
+        if node is None or node.op is None:
+            raise MXNetError(f"{self!r} is no application of one operator")
+        copied = SymbolNode(node.op, node.name, dict(node.attrs), [], node.params)
+        copied.inputs = [new_input(copied, name) for name in node.op.inputs(node.params)]
+        return Symbol((copied, i) for i in range(_visible(copied)))
 
     def __len__(self) -> int:
         return len(self.outputs)
@@ -190,8 +199,9 @@ class Symbol(Arithmetic):
     def infer_shape(self, *args: Any, **kwargs: Any) -> tuple[Shapes, Shapes, Shapes]:
         """(argument, output, auxiliary) shapes from known ones, by position (None skips) or by name.
 
-        A 0 in a shape is an unknown dimension. When something stays unknown the answer is (None, None, None)
-        and a warning names the arguments. A contradiction raises MXNetError naming operator, node and shapes.
+        A 0 in a shape is an unknown dimension, and () an unknown shape. When something stays unknown the answer is
+        (None, None, None) and a warning names the arguments. A contradiction raises MXNetError naming operator, node
+        and shapes.
         """
         return infer_shape(self, args, kwargs, partial=False)
 
@@ -204,7 +214,11 @@ class Symbol(Arithmetic):
 
         When some stay unknown the answer is (None, None, None) and a warning names the arguments.
         """
-        return infer_type(self, args, kwargs)
+        return infer_type(self, args, kwargs, partial=False)
+
+    def infer_type_partial(self, *args: Any, **kwargs: Any) -> tuple[Types, Types, Types]:
+        """As `infer_type`, but gives what is known, and None for an unknown type."""
+        return infer_type(self, args, kwargs, partial=True)
 
     # -- execution -------------------------------------------------------------------------------------------
     def simple_bind(self, ctx: Any, grad_req: Any = "write", type_dict: Mapping[str, Any] | None = None,

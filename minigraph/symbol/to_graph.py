@@ -75,8 +75,8 @@ def declared_dtype(node: SymbolNode) -> np.dtype | None:
 
 
 def partial_shape(shape: Any, what: str) -> PartialShape:
-    """A user's shape as a shape under inference: 0 (or -1) is an unknown dimension, None an unknown shape."""
-    if shape is None:
+    """A user's shape as a shape under inference: 0 (or -1) is an unknown dimension, None or () an unknown shape."""
+    if shape is None or isinstance(shape, (tuple, list)) and not shape:
         return None
     if isinstance(shape, (int, np.integer)) and not isinstance(shape, bool):
         shape = (shape,)
@@ -104,17 +104,18 @@ def infer_shape(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any], 
     return _by_role(graph, shapes)
 
 
-def infer_type(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """(argument, output, auxiliary) NumPy types of `symbol`; see Symbol.infer_type."""
+def infer_type(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any], partial: bool,
+               ) -> tuple[Any, Any, Any]:
+    """(argument, output, auxiliary) NumPy types of `symbol`; see Symbol.infer_type and Symbol.infer_type_partial."""
     graph = symbol_graph(symbol)
     for entry, dtype in _given(graph, args, kwargs, "type").items():
         if dtype is not None:
             graph.dtype[entry] = dtype_of(dtype)
-    if not infer_dtypes(graph):
+    if not infer_dtypes(graph) and not partial:
         unknown = [name for name, entry in _variables(graph, ARGUMENT).items() if graph.dtype[entry] is None]
         _warn_unknown("type", "", unknown)
         return None, None, None
-    return _by_role(graph, [dtype.type for dtype in graph.dtype if dtype is not None])
+    return _by_role(graph, [None if dtype is None else dtype.type for dtype in graph.dtype])
 
 
 def _given(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> dict[int, Any]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import minigraph.symbol as sym
+from minigraph import base
 from minigraph.base import MXNetError
 from minigraph.ops.registry import names, public_names
 
@@ -196,3 +197,22 @@ def test_numbers_of_numpy_in_a_parameter_are_written_as_pythons():
     assert sym.transpose(x, axes=np.array([1, 0])).attr("axes") == "(1, 0)"
     assert sym.Reshape(x, shape=[np.int64(-1), 2]).attr("shape") == "[-1, 2]"
     assert sym.clip(x, np.float32(0.1), np.int32(2)).attr("a_min") == "0.1"
+
+
+def test_abs_of_a_symbol_is_the_operator():
+    with sym.NameManager():
+        assert abs(sym.Variable("x")).name == "abs0"
+
+
+def test_bool_of_a_symbol_is_refused_by_the_error_that_base_has_too():
+    with pytest.raises(base.NotImplementedForSymbol, match="bool"):
+        bool(sym.Variable("x"))
+
+
+def test_an_operator_is_composed_anew_of_a_nodes_attributes():
+    parts = sym.split(sym.Variable("x"), num_outputs=2, name="s")._gen_atomic_symbol()
+    assert len(parts) == 2 and parts.list_outputs() == ["s_output0", "s_output1"]
+    again = sym.FullyConnected(sym.Variable("x"), num_hidden=3, name="fc")._gen_atomic_symbol()
+    assert again.list_arguments() == ["fc_data", "fc_weight", "fc_bias"] and again.attr("num_hidden") == "3"
+    with pytest.raises(MXNetError, match="no application of one operator"):
+        sym.Variable("x")._gen_atomic_symbol()

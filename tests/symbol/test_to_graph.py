@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import minigraph.symbol as sym
 from minigraph.symbol import symbol_graph
@@ -42,3 +43,38 @@ def test_outputs_may_be_variables_and_repeat():
     x = sym.Variable("x")
     graph = symbol_graph(sym.Group([x, sym.relu(x, name="r"), x]))
     assert graph.outputs == [0, 1, 0] and graph.output_names == ["x", "r_output", "x"]
+
+
+@pytest.mark.parametrize("known,args,outs", [
+    ({"x": (0, 3, 4), "y": (2, 0, 5)}, [(2, 3, 4), (2, 4, 5)], [(2, 3, 5)]),
+    ({"x": (2, 3, 0), "y": ()}, [(2, 3, 0), ()], [()]),
+    ({"x": (), "y": ()}, [(), ()], [()]),
+    ({"x": (3, 0, 0), "y": (0, 4, 0)}, [(3, 0, 4), (3, 4, 0)], [(3, 0, 0)]),
+])
+def test_partial_inference_tells_the_known_dimensions_of_a_product(known, args, outs):
+    product = sym.batch_dot(sym.Variable("x"), sym.Variable("y"))
+    assert product.infer_shape_partial(**known) == (args, outs, [])
+
+
+def test_a_convolution_of_stride_1_tells_the_lengths_of_its_data():
+    def lengths(**params):
+        made = sym.Convolution(sym.Variable("a", shape=(0, 10, 0, 0)), num_filter=21, name="c", **params)
+        return (made + sym.Variable("o", shape=(5, 21, 32, 30))).infer_shape_partial()[0][0]
+
+    assert lengths(kernel=(3, 3), pad=(1, 1)) == (5, 10, 32, 30)
+    assert lengths(kernel=(3, 2), dilate=(2, 1), pad=(1, 0)) == (5, 10, 34, 31)
+    assert lengths(kernel=(3, 3), pad=(1, 1), stride=(2, 1)) == (5, 10, 0, 30)
+
+
+def test_partial_inference_of_types_tells_what_is_known():
+    layer = sym.FullyConnected(sym.Variable("x"), num_hidden=3, name="fc")
+    half = [np.float16] * 3
+    assert layer.infer_type_partial() == ([None] * 3, [None], [])
+    assert layer.infer_type_partial(x="float16") == (half, [np.float16], [])
+    both = sym.Group([layer, sym.Variable("y")])
+    assert both.infer_type_partial(x="float16") == ([*half, None], [np.float16, None], [])
+
+
+def test_the_number_of_elements_is_one_number_whatever_the_shape():
+    assert sym.size_array(sym.Variable("x")).infer_shape_partial()[1] == [(1,)]
+    assert sym.shape_array(sym.Variable("x")).infer_shape_partial(x=(0, 3))[1] == [(2,)]
