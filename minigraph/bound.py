@@ -50,6 +50,10 @@ class Bound:
         """The loaded program of that name; compiling `train` gives visible gradients their places."""
         raise NotImplementedError
 
+    def input_type(self, name: str) -> TensorType:
+        """Shape and dtype of an argument or auxiliary state."""
+        return self._types[name]
+
     @property
     def arg_dict(self) -> dict[str, NDArray]:
         """Arguments by name; those fed for every run are not kept and not listed."""

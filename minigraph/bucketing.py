@@ -125,6 +125,11 @@ class BucketingModule(BaseModule):
         self._require()
         return self._buckets[self._key]
 
+    @property
+    def _curr_module(self) -> Module:
+        """The present bucket's module, by the name that scripts know."""
+        return self._module
+
     # -- what it is ------------------------------------------------------------------------------------------
     @property
     def symbol(self) -> Any:
@@ -292,6 +297,14 @@ class BucketingModule(BaseModule):
     def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
         """Gradients of the last batch's data."""
         return self._module.get_input_grads(merge_multi_context)
+
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """Copies of the present bucket's states."""
+        return self._module.get_states(merge_multi_context)
+
+    def set_states(self, states: Sequence[Any] | None = None, value: float | None = None) -> None:
+        """As Module.set_states, for the present bucket."""
+        self._module.set_states(states, value)
 
     def update_metric(self, eval_metric: EvalMetric, labels: Sequence[NDArray], pre_sliced: bool = False,
                       pad: int = 0) -> None:

@@ -16,6 +16,7 @@ from .formats.atomic import write_atomically
 from .io_base import DataBatch, DataDesc
 from .metric_base import EvalMetric
 from .module_base import DEFAULT_INITIALIZER, SGD_DEFAULTS, BaseModule, Params, describe_inputs, real_rows
+from .module_states import ModuleStates
 from .ndarray import NDArray
 from .optimizer import Updater
 
@@ -34,7 +35,8 @@ class Module(BaseModule):
     `memory`, `budget`, `machine`, `profile`, `search`, `slices` and `fold` are those of Executor, `verify=False` skips
     the proof of each plan, `fuse=False` lets every operator run by itself, `encode=False` keeps whole values where
     backward needs only a sign, and `poison=True` runs with NaN in all bytes that nobody may read, and has a GPU
-    raise for ids and labels out of range, as the CPU always does. One context only.
+    raise for ids and labels out of range, as the CPU always does. One context only. `state_names` are arguments that
+    are no parameters and come from no iterator: zeros, or what `set_states` says.
     Outputs are handles that show the last run's values until something else runs.
     """
 
@@ -48,8 +50,7 @@ class Module(BaseModule):
                  verify: bool = True, fuse: bool = True, encode: bool = True, fold: bool = False,
                  poison: bool = False) -> None:
         super().__init__(logger)
-        module_support.refuse_unsupported(group2ctxs=group2ctxs, compression_params=compression_params,
-                                          state_names=state_names)
+        module_support.refuse_unsupported(group2ctxs=group2ctxs, compression_params=compression_params)
         self._symbol = symbol
         self._context = module_support.one_context(context)
         self._options: dict[str, Any] = {"memory": memory, "budget": budget, "host_budget": host_budget,
@@ -59,11 +60,12 @@ class Module(BaseModule):
         self._data_names = list(data_names or ())
         self._label_names = list(label_names or ())
         self._fixed = frozenset(fixed_param_names or ())
-        for names, what in ((self._data_names, "data"), (self._label_names, "label"),
+        self._states = ModuleStates(state_names or (), lambda name: self._executor.input_type(name))
+        for names, what in ((self._data_names, "data"), (self._label_names, "label"), (self._states.names, "state"),
                             (sorted(self._fixed), "fixed_param")):
             module_support.check_names(symbol, names, what, must_exist=what != "label")
         arguments = symbol.list_arguments()
-        inputs = {*self._data_names, *self._label_names}
+        inputs = {*self._data_names, *self._label_names, *self._states.names}
         self._param_names = [name for name in arguments if name not in inputs]
         self._aux_names: list[str] = symbol.list_auxiliary_states()
         self._inputs = [name for name in arguments if name in inputs]
@@ -313,7 +315,7 @@ class Module(BaseModule):
                         "writes it, and Module.load reads it")
 
     # -- running ---------------------------------------------------------------------------------------------
-    def _prepare_inputs(self, batch: DataBatch) -> dict[str, NDArray]:
+    def _prepare_inputs(self, batch: DataBatch) -> dict[str, Any]:
         """The batch's arrays by input name, once the executor of their shapes is the present one."""
         data = module_support.data_of(batch, self._data_names, self._data_shapes)
         labels = module_support.labels_of(batch, self._label_names, self._label_shapes or self._described[1])
@@ -324,7 +326,7 @@ class Module(BaseModule):
             data_descs, label_descs = self._described
             self.reshape(module_support.with_shapes(data_descs, data),
                          module_support.with_shapes(label_descs, labels))
-        return {name: array for name, array in arrays.items() if name in self._inputs}
+        return {name: array for name, array in {**arrays, **self._states.feeds()}.items() if name in self._inputs}
 
     def forward(self, data_batch: DataBatch, is_train: bool | None = None) -> None:
         """Compute the outputs, in training form if `is_train`, or by default if bound for training.
@@ -376,6 +378,16 @@ class Module(BaseModule):
             raise AssertionError("no gradients of the inputs were asked for; bind with inputs_need_grad=True")
         gradients = self._executor.grad_dict
         return [gradients[desc.name] for desc in self._data_shapes]
+
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """Copies of the states `state_names`; each in a list of one without `merge_multi_context`."""
+        self._require(params=True)
+        return [state if merge_multi_context else [state] for state in self._states.arrays()]
+
+    def set_states(self, states: Sequence[Any] | None = None, value: float | None = None) -> None:
+        """Set the states for the batches that follow: to copies of arrays, such as outputs, or all to one number."""
+        self._require(params=True)
+        self._states.set(states, value)
 
     def update_metric(self, eval_metric: EvalMetric, labels: Sequence[NDArray], pre_sliced: bool = False,
                       pad: int = 0) -> None:

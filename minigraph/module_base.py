@@ -203,7 +203,10 @@ class BaseModule:
         for nbatch, eval_batch in enumerate(islice(eval_data, num_batch)):
             self.prepare(eval_batch)
             self.forward(eval_batch, is_train=False)
-            self.update_metric(eval_metric, eval_batch.label or (), pad=getattr(eval_batch, "pad", 0) or 0)
+            pad = getattr(eval_batch, "pad", 0) or 0
+            # A module of a script's own may have an update_metric without `pad`.
+            padded: dict[str, Any] = {"pad": pad} if pad else {}
+            self.update_metric(eval_metric, eval_batch.label or (), **padded)
             for callback in as_list(batch_end_callback):
                 callback(BatchEndParam(epoch, nbatch, eval_metric, locals()))
         for callback in as_list(score_end_callback):

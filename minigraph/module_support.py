@@ -22,9 +22,6 @@ Parts = Sequence[tuple[Mapping[str, NDArray], Mapping[str, Any] | None]]
 """Pairs of (parameters of one kind, values given for them or None)."""
 
 PARAMETER_ENDINGS = ("_weight", "_bias", "_gamma", "_beta")
-INSTEAD_OF_CHAINS = ("make one symbol of the parts, or hand get_outputs() to another Module bound with "
-                     "inputs_need_grad, and its get_input_grads() to backward")
-"""What serves in the place of MXNet's chains of modules."""
 
 
 def one_context(context: Context | Sequence[Context] | None) -> Context:
@@ -37,7 +34,7 @@ def one_context(context: Context | Sequence[Context] | None) -> Context:
         raise MXNetError(f"context={context!r} is no context; give mx.cpu() or mx.gpu(0)")
     if len(contexts) != 1:
         raise MXNetError(f"a module runs on one device, got the contexts {contexts}; training on several is "
-                         f"not supported")
+                         f"not supported: give one, such as mx.cpu()")
     return contexts[0]
 
 
@@ -45,17 +42,18 @@ def refuse_unsupported(**given: Any) -> None:
     """MXNetError for an argument of MXNet's Module that was given, and means nothing here."""
     for name, value in given.items():
         if value:
-            raise MXNetError(f"Module(..., {name}=) is not supported: a module runs on one device and keeps no states "
-                             f"between batches; leave it out")
+            raise MXNetError(f"Module(..., {name}=) is not supported: a module runs on one device; leave it out")
+
+
+_ELSEWHERE = {"BucketingModule": "bucketing", "SequentialModule": "sequential_module", "PythonModule": "python_module",
+              "PythonLossModule": "python_module"}
+"""What MXNet has in `mx.mod`, and the modules here that have it."""
 
 
 def elsewhere(module: str, name: str) -> Any:
-    """What MXNet has in `mx.mod` and this `module` has not: BucketingModule; AttributeError, with what serves instead
-    of chains of modules, for anything else."""
-    if name == "BucketingModule":
-        return importlib.import_module(".bucketing", __package__).BucketingModule
-    if name in ("SequentialModule", "PythonModule", "PythonLossModule"):
-        raise AttributeError(f"module {module!r} has no {name}: {INSTEAD_OF_CHAINS}")
+    """What `_ELSEWHERE` tells of; AttributeError, which names `module`, for anything else."""
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(f".{_ELSEWHERE[name]}", __package__), name)
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
@@ -75,8 +73,13 @@ def check_names(symbol: Any, names: Sequence[str], what: str, must_exist: bool) 
         warnings.warn(message, stacklevel=3)
 
 
+class UnknownParameters(MXNetError, ValueError):
+    """Values for parameters that there are not; old scripts catch a ValueError."""
+
+
 def check_values(parts: Parts, allow_missing: bool, allow_extra: bool) -> None:
-    """One MXNetError with all that is wrong with the values, if anything is.
+    """One MXNetError with all that is wrong with the values, if anything is; a ValueError too where only unknown
+    values are.
 
     Extra ones that are not allowed are a UserWarning where all of the symbol's are there and must be: of a larger
     network's parameters a part of it takes its own.
@@ -88,9 +91,11 @@ def check_values(parts: Parts, allow_missing: bool, allow_extra: bool) -> None:
         problems.append(f"{', '.join(missing)} {_is(missing)} not presented (with allow_missing=True the "
                         f"initializer is asked)")
     unknown = f"{', '.join(extra)} {_is(extra)} not in the symbol (allow_extra=True lets it pass)"
-    if extra and not allow_extra and (missing or allow_missing):
-        problems.append(unknown)
+    refuses_extra = extra and not allow_extra and (missing or allow_missing)
+    if refuses_extra and not problems:
+        raise UnknownParameters(f"the parameters do not fit: {unknown}")
     if problems:
+        problems += [unknown] if refuses_extra else []
         raise MXNetError(f"the parameters do not fit: {'; '.join(problems)}")
     if extra and not allow_extra:
         warnings.warn(f"parameters were given that nothing takes: {unknown}", stacklevel=4)

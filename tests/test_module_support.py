@@ -15,8 +15,8 @@ from tests.training import batches, module, prepared, samples
 
 @pytest.mark.parametrize("kwargs, message", [
     ({"context": [mx.cpu(0), mx.cpu(1)]}, "one device"), ({"group2ctxs": {"dev1": mx.cpu()}}, "group2ctxs"),
-    ({"compression_params": {"type": "2bit"}}, "compression_params"),
-    ({"state_names": ["h"]}, "state_names")])
+    ({"context": [mx.cpu(0), mx.cpu(0)]}, r"give one, such as mx.cpu\(\)"),
+    ({"compression_params": {"type": "2bit"}}, "compression_params")])
 def test_what_needs_several_devices_is_refused_by_name(kwargs, message):
     with pytest.raises(MXNetError, match=message):
         module(**kwargs)
