@@ -22,11 +22,17 @@ from . import (
     expanding,
     gamma,
     gelu,
+    gradient_multiplier,
+    group_norm,
+    image,
     indexing,
     instance_norm,
+    interleaved,
+    khatri_rao,
     layer_norm,
     layout,
     leaky,
+    linalg,
     logical,
     loss,
     loss_scale,
@@ -34,6 +40,7 @@ from . import (
     lstm,
     matmul,
     modulo,
+    moments,
     norm,
     norm_inference,
     norm_sliced,
@@ -61,6 +68,8 @@ from . import (
     slicing,
     softmax,
     spatial,
+    split_v2,
+    sums_of_squares,
     svm,
     transcendental,
     transfer,
@@ -70,11 +79,12 @@ from .op import Op, Sample, ShapeError, Workspace
 from .registry import get_op, names, public_names, register
 
 FAMILIES = (activated, activation, attention, basic, batch_rows, bits, broadcast, broadcast_more, chain, conv,
-            conv_weight, ctc, deconv, dense, diagonal, elemwise, entropy, expanding, gamma, gelu, indexing,
-            instance_norm, layer_norm, layout, leaky, logical, loss, loss_scale, lrn, lstm, matmul, modulo, norm,
-            norm_inference, norm_sliced, norm_train, optimizer, optimizer_layerwise, optimizer_more, ordering, pad,
-            pool, pool_winners, prelu, random, reduce, reduce_more, rnn, roi, rounding, scalar, selecting, sequence,
-            shape, shape_more, sizes, slicing, softmax, spatial, svm, transcendental, transfer, unary)
+            conv_weight, ctc, deconv, dense, diagonal, elemwise, entropy, expanding, gamma, gelu, gradient_multiplier,
+            group_norm, image, indexing, instance_norm, interleaved, khatri_rao, layer_norm, layout, leaky, linalg,
+            logical, loss, loss_scale, lrn, lstm, matmul, modulo, moments, norm, norm_inference, norm_sliced,
+            norm_train, optimizer, optimizer_layerwise, optimizer_more, ordering, pad, pool, pool_winners, prelu,
+            random, reduce, reduce_more, rnn, roi, rounding, scalar, selecting, sequence, shape, shape_more, sizes,
+            slicing, softmax, spatial, split_v2, sums_of_squares, svm, transcendental, transfer, unary)
 """The modules whose import fills the registry."""
 
 __all__ = ["FAMILIES", "Op", "Sample", "ShapeError", "Workspace", "get_op", "names", "public_names",

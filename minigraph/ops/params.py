@@ -20,7 +20,7 @@ class NoParams:
 
 
 def param(default: Any, kind: str, doc: str, choices: tuple[str, ...] = ()) -> Any:
-    """Declare one parameter of an op: `kind` is int, float, bool, str, shape (a tuple of int) or dtype.
+    """Declare one parameter of an op: `kind` is int, float, bool, str, shape (a tuple of int), floats or dtype.
 
     A default of None makes the parameter optional; REQUIRED makes it obligatory.
     """
@@ -107,5 +107,11 @@ def _shape(value: Any) -> tuple[int, ...]:
     return tuple(_int(item) for item in value)
 
 
+def _floats(value: Any) -> tuple[float, ...]:
+    if isinstance(value, str):
+        value = ast.literal_eval(value.strip())
+    return (float(value),) if isinstance(value, (int, float)) else tuple(map(float, value))
+
+
 _PARSERS: dict[str, Callable[[Any], Any]] = {
-    "int": _int, "float": float, "bool": _bool, "str": str, "shape": _shape, "dtype": dtype_of}
+    "int": _int, "float": float, "bool": _bool, "str": str, "shape": _shape, "floats": _floats, "dtype": dtype_of}

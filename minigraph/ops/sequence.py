@@ -17,6 +17,7 @@ from .op import Arrays, Op, Sample, ShapeError, Workspace, format_shape, merge_s
 from .params import REQUIRED, param
 from .pointwise import Found, flat
 from .registry import register
+from .shape import axis_in
 
 
 @dataclass(frozen=True)
@@ -232,6 +233,56 @@ class ArangeParams:
     infer_range: bool = param(False, "bool", "accepted and not used: the range is given")
     dtype: np.dtype = param(np.dtype(np.float32), "dtype", "dtype")
     ctx: str = param("", "str", "accepted and not used: a graph lies on one device")
+
+
+@dataclass(frozen=True)
+class ArangeLikeParams:
+    """Parameters of arange_like."""
+
+    start: float = param(0.0, "float", "first number")
+    step: float = param(1.0, "float", "difference of neighbours")
+    repeat: int = param(1, "int", "how often each number stands")
+    ctx: str = param("", "str", "accepted and not used: a graph lies on one device")
+    axis: int | None = param(None, "int", "number the places along this axis; all elements when not given")
+
+
+@register
+class ArangeLike(Op):
+    """Numbers from start by steps, each `repeat` times: as many as data has elements, in its shape, or along an axis;
+    no gradient."""
+
+    name = "_contrib_arange_like"
+    Params = ArangeLikeParams
+
+    def infer_shape(self, p: ArangeLikeParams, ins: list[PartialShape], outs: list[PartialShape],
+                    ) -> tuple[list[PartialShape], list[PartialShape]]:
+        if p.step == 0 or p.repeat < 1 or not all(map(math.isfinite, (p.start, p.step))):
+            raise ShapeError(f"start {p.start} and step {p.step} must be finite, step not 0, and repeat {p.repeat} at "
+                             f"least 1")
+        data = ins[0]
+        if data is not None and 0 in data:
+            raise ShapeError(f"data {format_shape(data)} is empty along axis {data.index(0)}")
+        if p.axis is None:
+            shape = merge_shapes(data, outs[0])
+            return [shape], [shape]
+        return [data], [merge_shapes(None if data is None else (data[axis_in(p.axis, len(data))],), outs[0])]
+
+    def expand(self, b: Builder, p: ArangeLikeParams, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
+        shape = b.shape(ins[0])
+        count = math.prod(shape) if p.axis is None else shape[p.axis]
+        numbers = -(-count // p.repeat)
+        found = b.node("_arange", [], start=numbers, repeat=min(p.repeat, count), dtype=b.dtype(ins[0]))
+        if numbers * p.repeat > count:
+            found = b.node("slice_axis", found, axis=0, begin=0, end=count)
+        if p.step != 1:
+            found = b.node("_mul_scalar", found, scalar=p.step)
+        if p.start:
+            found = b.node("_plus_scalar", found, scalar=p.start)
+        return found if p.axis is not None else b.node("Reshape", found, shape=shape)
+
+    def samples(self) -> Sequence[Sample]:
+        return [Sample(params, ((2, 5),), differentiable=False) for params in (
+            {}, {"start": 1, "step": 2}, {"axis": -1, "repeat": 2}, {"axis": 0, "step": -0.5}, {"repeat": 3})]
 
 
 @register

@@ -15,6 +15,7 @@ from .methods import add_methods
 from .namespaces import _internal, contrib, image, linalg, op, random
 from .naming import NameManager, Prefix
 from .node import SymbolNode
+from .splitting import split_v2
 from .symbol import Symbol
 from .to_graph import symbol_graph
 
@@ -23,7 +24,8 @@ add_methods()
 
 __all__ = ["AttrScope", "Group", "NameManager", "NotImplementedForSymbol", "Prefix", "Symbol", "SymbolNode",
            "Variable", "_internal", "arange", "contrib", "full", "hypot", "image", "linalg", "load", "load_json",
-           "maximum", "minimum", "ones", "op", "pow", "power", "random", "symbol_graph", "var", "zeros"]
+           "maximum", "minimum", "ones", "op", "pow", "power", "random", "split_v2", "symbol_graph", "var",
+           "zeros"]
 
 
 def __getattr__(name: str) -> Function:

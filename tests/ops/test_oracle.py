@@ -18,6 +18,7 @@ from .harness import execute, parsed
 torch = pytest.importorskip("torch", reason="the oracle is PyTorch, which is not installed")
 from . import (  # noqa: E402
     oracles,
+    oracles_composed,  # noqa: F401
     oracles_encoded,  # noqa: F401
     oracles_layers,  # noqa: F401  (add to it)
     oracles_more,  # noqa: F401

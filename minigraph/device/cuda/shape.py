@@ -20,7 +20,7 @@ LEAST_TILED = 8
 """Axes shorter than this are not worth tiles: most of a tile's threads would be idle."""
 
 
-@kernels_for("_reshape_like", "Flatten", "Reshape", "expand_dims")
+@kernels_for("_reshape_like", "Flatten", "Reshape", "_contrib_gradientmultiplier", "expand_dims")
 class View(KernelOp):
     """The same bytes under another shape: a copy only if the plan gave the output bytes of its own."""
 

@@ -1,0 +1,89 @@
+"""Operators that are made of others: values in closed form, names, and what is refused."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minigraph as mx
+from minigraph.base import MXNetError
+
+V = mx.sym.Variable
+
+
+def values(symbol: mx.sym.Symbol, **arrays: Any) -> list[np.ndarray]:
+    arrays = {name: np.asarray(a) for name, a in arrays.items()}
+    types = {name: a.dtype if a.dtype == np.uint8 else np.float32 for name, a in arrays.items()}
+    executor = symbol.simple_bind(mx.cpu(), grad_req="null", type_dict=types,
+                                  **{name: a.shape for name, a in arrays.items()})
+    for name, a in arrays.items():
+        executor.arg_dict[name][:] = a
+    return [out.asnumpy() for out in executor.forward()]
+
+
+def test_parts_begin_at_0_and_at_each_index():
+    parts = mx.sym.split_v2(V("x"), (1, 3), axis=1)
+    assert parts.infer_shape(x=(2, 6))[1] == [(2, 1), (2, 2), (2, 3)]
+    first, second, third = values(parts, x=np.arange(12).reshape(2, 6))
+    assert (first.tolist(), second.tolist(), third.tolist()) == (
+        [[0], [6]], [[1, 2], [7, 8]], [[3, 4, 5], [9, 10, 11]])
+    assert mx.sym.split_v2(V("x"), 3, squeeze_axis=True).infer_shape(x=(3, 2))[1] == [(2,)] * 3
+    with pytest.raises(MXNetError, match="length 6 cannot be cut into 4 equal parts"):
+        mx.sym.split_v2(V("x"), 4, axis=1).infer_shape(x=(2, 6))
+    with pytest.raises(MXNetError, match="do not ascend within it"):
+        mx.sym.split_v2(V("x"), (3, 1), axis=1).infer_shape(x=(2, 6))
+
+
+def test_a_picture_of_bytes_becomes_a_normalised_tensor():
+    picture = np.full((2, 3, 3), 51, np.uint8)
+    made = mx.sym.image.normalize(mx.sym.image.to_tensor(V("x")), mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 0.5))
+    found, = values(made, x=picture)
+    assert found.dtype == np.float32 and found.shape == (3, 2, 3)
+    np.testing.assert_allclose(found[:, 0, 0], [0.1, 0.0, -0.2], atol=1e-6)
+    with pytest.raises(MXNetError, match="has 2 numbers for 3 channels"):
+        mx.sym.image.normalize(V("x"), mean=(0.1, 0.2)).infer_shape(x=(3, 2, 2))
+
+
+def test_groups_of_channels_have_mean_0_and_deviation_1():
+    x = np.random.default_rng(0).uniform(-3, 5, (2, 6, 4, 4))
+    made = mx.sym.GroupNorm(V("x"), V("g"), V("b"), num_groups=3, eps=1e-5, output_mean_var=True, name="gn")
+    assert made.list_outputs() == ["gn_output", "gn_mean", "gn_std"]
+    out, mean, std = values(made, x=x, g=np.ones(3), b=np.zeros(3))
+    groups = x.reshape(2, 3, -1)
+    np.testing.assert_allclose(mean, groups.mean(2), rtol=1e-5)
+    np.testing.assert_allclose(std, np.sqrt(groups.var(2) + 1e-5), rtol=1e-5)
+    np.testing.assert_allclose(out.reshape(2, 3, -1).std(2), 1, rtol=1e-4)
+
+
+def test_a_gradient_multiplier_turns_the_gradient_round():
+    executor = mx.sym.contrib.gradientmultiplier(V("x"), scalar=-2.0).simple_bind(mx.cpu(), x=(3,))
+    executor.arg_dict["x"][:] = [1, 2, 3]
+    assert executor.forward(is_train=True)[0].asnumpy().tolist() == [1, 2, 3]
+    executor.backward([mx.nd.ones((3,))])
+    assert executor.grad_dict["x"].asnumpy().tolist() == [-2, -2, -2]
+
+
+def test_one_head_of_interleaved_attention_is_plain_attention():
+    rng = np.random.default_rng(1)
+    q, k, v = rng.uniform(-1, 1, (3, 4, 2, 3))
+    packed = np.concatenate([q, k, v], 2)
+    x = V("x")
+    scores = mx.sym.contrib.interleaved_matmul_selfatt_qk(x, heads=1)
+    out = mx.sym.contrib.interleaved_matmul_selfatt_valatt(x, mx.sym.softmax(scores), heads=1)
+    found, = values(out, x=packed)
+    for n in range(2):
+        logits = np.exp(q[:, n] @ k[:, n].T / np.sqrt(3))
+        np.testing.assert_allclose(found[:, n], logits / logits.sum(1, keepdims=True) @ v[:, n], rtol=1e-5)
+
+
+def test_matrices_of_one_rank_multiply_and_others_are_refused():
+    made = mx.sym.linalg.gemm(V("a"), V("b"), V("c"), transpose_b=True, alpha=2.0, beta=-1.0)
+    a, b, c = np.ones((2, 3)), np.full((4, 3), 2.0), np.full((2, 4), 5.0)
+    assert values(made, a=a, b=b, c=c)[0].tolist() == [[7.0] * 4] * 2
+    with pytest.raises(MXNetError, match=r"summed over axes of lengths 3 and 2"):
+        mx.sym.linalg.gemm2(V("a"), V("b")).infer_shape(a=(2, 3), b=(2, 3))
+    with pytest.raises(MXNetError, match="are not square"):
+        mx.sym.linalg.sumlogdiag(V("a")).infer_shape(a=(2, 3))
+    with pytest.raises(MXNetError, match="transpose the operands"):
+        mx.sym.linalg.gemm2(V("a"), V("b"), axis=1).infer_shape(a=(2, 3, 4, 5), b=(2, 3, 5, 4))
