@@ -79,9 +79,14 @@ def cpu_pinned(device_id: int = 0) -> Context:
 
 
 def current_context() -> Context:
-    """The context of the innermost `with` in this thread, or cpu(0)."""
+    """The context of the innermost `with` in this thread, else the default, which is cpu(0) unless it was set."""
     stack = Context._stack()
-    return stack[-1] if stack else Context("cpu", 0)
+    return stack[-1] if stack else getattr(Context._entered, "default", None) or Context("cpu", 0)
+
+
+def set_default(ctx: Context) -> None:
+    """Make a context the one outside of every `with`, in this thread."""
+    Context._entered.default = ctx
 
 
 def num_gpus() -> int:

@@ -33,7 +33,7 @@ LAYERS = (
      "module", "bucketing",
      "feedforward", "monitor", "operator", "profiler", "runtime", "custom", "rnn_cell", "rnn_fused", "rnn_modifier",
      "rnn_conv", "rnn",
-     "test_utils", "visualization", "planning", "sizing", "networks", "cache_times",
+     "array_checks", "symbol_checks", "test_utils", "visualization", "planning", "sizing", "networks", "cache_times",
      "measure"),
     ("explain", "cli", "__main__", ""),
 )
