@@ -51,8 +51,8 @@ __all__ = ["almost_equal", "assert_allclose", "assert_almost_equal", "assert_alm
            "assert_almost_equal_with_err", "assert_exception", "assign_each", "assign_each2", "check_consistency",
            "check_numeric_gradient", "check_symbolic_backward", "check_symbolic_forward", "collapse_sum_like",
            "compare_ndarray_tuple", "create_2d_tensor", "create_vector", "default_atols", "default_context",
-           "default_dtype", "default_numeric_eps", "default_rtols", "download", "effective_dtype", "environment", "get_atol",
-           "get_etol", "get_rtol", "get_tolerance", "get_tols", "is_cd_run", "is_op_runnable", "list_gpus",
+           "default_dtype", "default_numeric_eps", "default_rtols", "download", "effective_dtype", "environment",
+           "get_atol", "get_etol", "get_rtol", "get_tolerance", "get_tols", "is_cd_run", "is_op_runnable", "list_gpus",
            "mean_check", "np_reduce", "numeric_grad", "rand_coord_2d", "rand_ndarray", "rand_shape_2d",
            "rand_shape_3d", "rand_shape_nd", "random_arrays", "random_sample", "random_uniform_arrays", "retry",
            "same", "same_array", "same_symbol_structure", "set_default_context", "simple_forward", "var_check"]
