@@ -290,12 +290,12 @@ class BucketingModule(BaseModule):
 
         return step
 
-    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """Handles to the outputs of the last batch."""
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """As Module.get_outputs."""
         return self._module.get_outputs(merge_multi_context)
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
-        """Gradients of the last batch's data."""
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        """As Module.get_input_grads."""
         return self._module.get_input_grads(merge_multi_context)
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
@@ -308,7 +308,7 @@ class BucketingModule(BaseModule):
 
     def update_metric(self, eval_metric: EvalMetric, labels: Sequence[NDArray], pre_sliced: bool = False,
                       pad: int = 0) -> None:
-        """Take the last batch, less its last `pad` rows, into a metric."""
+        """As Module.update_metric."""
         self._module.update_metric(eval_metric, labels, pre_sliced, pad)
 
     def install_monitor(self, mon: Any) -> None:

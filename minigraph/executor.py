@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -246,7 +247,8 @@ class Executor(Programs):
     def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **shapes: Shape) -> Executor:
         """An executor for other input shapes over the same parameters and arenas.
 
-        Arguments whose shapes are not given must keep them, unless `partial_shaping`.
+        Arguments whose shapes are not given must keep them, unless `partial_shaping`, and none may have more elements
+        than here, unless `allow_up_sizing`: MXNetError.
         """
         options = self.options
         executor = Executor(self._symbol, None, shapes, grad_req=self.requests, dtypes=self._dtypes,
@@ -257,6 +259,12 @@ class Executor(Programs):
                             own=self.arg_names if partial_shaping else None, verify=options.verify,
                             fuse=options.fuse, encode=options.encode, fold=options.fold, poison=options.poison,
                             graph=options.graph)
+        larger = [name for name, kind in executor._types.items() if prod(kind.shape) > prod(self._types[name].shape)]
+        if larger and not allow_up_sizing:
+            name = larger[0]
+            raise MXNetError(f"reshape: {name} of shape {executor._types[name].shape} is larger than it is here, "
+                             f"{self._types[name].shape}; give allow_up_sizing=True to make room for it, or bind the "
+                             f"largest shapes first")
         executor.set_updater(self._updater)
         executor._monitor = self._monitor
         return executor

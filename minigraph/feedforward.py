@@ -19,6 +19,7 @@ from .io import NDArrayIter
 from .io_base import DataIter, ResizeIter
 from .module import Module
 from .module_base import Params
+from .module_support import check_work_load
 from .ndarray import NDArray
 from .symbol.symbol import Symbol
 
@@ -92,6 +93,7 @@ class FeedForward:
 
         `eval_data` is an iterator or a pair (X, y). Parameters that the model already has are gone on from.
         """
+        check_work_load(work_load_list)
         data = self._iterator(X, y, is_train=True)
         self._choose_symbol(data)
         if self.epoch_size is not None:

@@ -51,6 +51,7 @@ class Module(BaseModule):
                  poison: bool = False) -> None:
         super().__init__(logger)
         module_support.refuse_unsupported(group2ctxs=group2ctxs, compression_params=compression_params)
+        module_support.check_work_load(work_load_list)
         self._symbol = symbol
         self._context = module_support.one_context(context)
         self._options: dict[str, Any] = {"memory": memory, "budget": budget, "host_budget": host_budget,
@@ -219,7 +220,8 @@ class Module(BaseModule):
         executor = self._executors.pop(key, None)
         if executor is None:
             try:
-                executor = self._executor.reshape(**{name: shape for name, shape in key if name in self._inputs})
+                shapes = {name: shape for name, shape in key if name in self._inputs}
+                executor = self._executor.reshape(allow_up_sizing=True, **shapes)
             except BaseException:
                 self._data_shapes, self._label_shapes = before
                 raise
@@ -366,18 +368,24 @@ class Module(BaseModule):
         feeds = self._prepare_inputs(batch)
         self._executor.step(self._optimizer.control, **feeds)
 
-    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """Handles to the outputs of the last batch, valid until something else runs."""
-        self._require(params=True)
-        return self._executor.outputs
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """Handles to the outputs of the last batch, valid until something else runs.
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
-        """Gradients of the data; the module must be bound with inputs_need_grad."""
+        Without `merge_multi_context` each output is a list with the part of every device, of which there is one.
+        """
+        self._require(params=True)
+        return module_support.by_device(self._executor.outputs, merge_multi_context)
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        """Gradients of the data; the module must be bound with inputs_need_grad.
+
+        Without `merge_multi_context` each is a list with the part of every device, of which there is one.
+        """
         self._require(params=True)
         if not self.inputs_need_grad:
             raise AssertionError("no gradients of the inputs were asked for; bind with inputs_need_grad=True")
         gradients = self._executor.grad_dict
-        return [gradients[desc.name] for desc in self._data_shapes]
+        return module_support.by_device([gradients[desc.name] for desc in self._data_shapes], merge_multi_context)
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
         """Copies of the states `state_names`; each in a list of one without `merge_multi_context`."""
@@ -391,7 +399,11 @@ class Module(BaseModule):
 
     def update_metric(self, eval_metric: EvalMetric, labels: Sequence[NDArray], pre_sliced: bool = False,
                       pad: int = 0) -> None:
-        """Take the last batch, less its last `pad` rows, into a metric."""
+        """Take the last batch, less its last `pad` rows, into a metric.
+
+        With `pre_sliced` there is a list of labels for every device, of which there is one.
+        """
+        labels = module_support.labels_of_device(labels) if pre_sliced else labels
         rows = module_support.batch_size_of(self._data_shapes[0])
         named = dict(zip(self._label_order, labels, strict=False))
         outputs = dict(zip(self.output_names, self.get_outputs(), strict=True))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import metric as metric_module
-from . import model, ndarray
+from . import model, module_support, ndarray
 from .base import MXNetError
 from .callback import BatchEndParam
 from .initializer import Uniform
@@ -96,6 +96,7 @@ class BaseModule:
 
     def prepare(self, data_batch: DataBatch, sparse_row_id_fn: Any = None) -> None:
         """Called with a batch before it is computed; nothing to do for dense parameters."""
+        module_support.refuse_sparse_rows(sparse_row_id_fn)
 
     # -- in terms of those -----------------------------------------------------------------------------------
     def forward_backward(self, data_batch: DataBatch) -> None:
@@ -136,6 +137,7 @@ class BaseModule:
 
         After each epoch its metric is logged, `epoch_end_callback` is called and `eval_data` is scored.
         """
+        module_support.refuse_sparse_rows(sparse_row_id_fn)
         if num_epoch is None:
             raise AssertionError("please specify number of epochs")
         _check_iterator(train_data, "fit")
@@ -193,6 +195,7 @@ class BaseModule:
               batch_end_callback: Any = None, score_end_callback: Any = None, reset: bool = True,
               epoch: int = 0, sparse_row_id_fn: Any = None) -> list[tuple[str, float]]:
         """Metrics over the real rows of the data: rows that only fill the last batch do not count."""
+        module_support.refuse_sparse_rows(sparse_row_id_fn)
         self._require(params=True)
         _check_iterator(eval_data, "score")
         if reset:
@@ -216,6 +219,7 @@ class BaseModule:
     def iter_predict(self, eval_data: DataIter, num_batch: int | None = None, reset: bool = True,
                      sparse_row_id_fn: Any = None) -> Iterator[tuple[list[NDArray], int, DataBatch]]:
         """(copies of the outputs' real rows, number of the batch, batch) for each batch."""
+        module_support.refuse_sparse_rows(sparse_row_id_fn)
         self._require(params=True)
         if reset:
             eval_data.reset()
@@ -233,11 +237,13 @@ class BaseModule:
         One output is returned alone unless `always_output_list`; without `merge_batches` there is a list of
         outputs for each batch. An array instead of an iterator is one batch.
         """
+        module_support.refuse_sparse_rows(sparse_row_id_fn)
         if isinstance(eval_data, (NDArray, np.ndarray)):
             self._require(params=True)
             self.forward(DataBatch([ndarray.array(eval_data)]), is_train=False)
-            return self.get_outputs()[0].copy()
-        batches = [outputs for outputs, _, _ in self.iter_predict(eval_data, num_batch, reset)]
+            batches = [[output.copy() for output in self.get_outputs()]][:num_batch]
+        else:
+            batches = [outputs for outputs, _, _ in self.iter_predict(eval_data, num_batch, reset)]
         if not batches or not merge_batches:
             return batches
         if len({len(outputs) for outputs in batches}) > 1:

@@ -50,6 +50,33 @@ _ELSEWHERE = {"BucketingModule": "bucketing", "SequentialModule": "sequential_mo
 """What MXNet has in `mx.mod`, and the modules here that have it."""
 
 
+def check_work_load(work_load_list: Any) -> None:
+    """MXNetError for shares of the batch other than those of one device."""
+    if work_load_list is not None and len(work_load_list) != 1:
+        raise MXNetError(f"work_load_list={work_load_list!r} has the shares of {len(work_load_list)} devices, and a "
+                         f"module runs on one; leave it out")
+
+
+def refuse_sparse_rows(sparse_row_id_fn: Any) -> None:
+    """MXNetError for a function that chooses the rows of sparse parameters."""
+    if sparse_row_id_fn is not None:
+        raise MXNetError("sparse_row_id_fn= chooses rows of sparse parameters, and all parameters are dense here; "
+                         "leave it out")
+
+
+def by_device(arrays: list[Any], merged: bool) -> list[Any]:
+    """The arrays, or a list for each with its part on every device: the one that there is has all."""
+    return arrays if merged else [[array] for array in arrays]
+
+
+def labels_of_device(labels: Any) -> Sequence[Any]:
+    """The labels of the one device, from a list of them for every device; MXNetError when it is none."""
+    if len(labels) != 1 or not isinstance(labels[0], (list, tuple)):
+        raise MXNetError(f"update_metric(pre_sliced=True) takes a list of labels for each device, and there is one "
+                         f"device: give [labels], got {len(labels)} of {type(labels[0]).__name__ if labels else 'any'}")
+    return labels[0]
+
+
 def elsewhere(module: str, name: str) -> Any:
     """What `_ELSEWHERE` tells of; AttributeError, which names `module`, for anything else."""
     if name in _ELSEWHERE:

@@ -38,23 +38,30 @@ def set_config(filename: str | os.PathLike | None = None, **kwargs: Any) -> None
 
 def set_state(state: str = "stop", profile_process: str = "worker") -> None:
     """"run" begins timing, or goes on with it; "stop" ends it."""
+    _check_process(profile_process)
     if state not in ("run", "stop"):
         raise ValueError(f"the profiler's state is 'run' or 'stop', got {state!r}")
     recorder.running = state == "run"
 
 
+def _check_process(profile_process: str) -> None:
+    if profile_process != "worker":
+        raise ValueError(f"profile_process={profile_process!r}: there is one process, the 'worker'; leave it out")
+
+
 def pause(profile_process: str = "worker") -> None:
     """Stop timing for a while."""
-    set_state("stop")
+    set_state("stop", profile_process)
 
 
 def resume(profile_process: str = "worker") -> None:
     """Go on timing."""
-    set_state("run")
+    set_state("run", profile_process)
 
 
 def dump(finished: bool = True, profile_process: str = "worker") -> None:
     """Write what was timed so far as a Chrome trace; `finished` ends the timing and begins anew."""
+    _check_process(profile_process)
     recorder.trace.save(_config["filename"])
     if finished:
         recorder.running = False

@@ -279,7 +279,8 @@ def step(executor: Any, seed: int) -> list[bytes]:
 def test_evaluation_in_between_changes_no_training_step(memory: str, batch: int) -> None:
     executor = restored(classifier().simple_bind(mx.cpu(), memory=memory, poison=True, data=(2, 3, 8, 8)))
     first = step(executor, 0)
-    other = executor if batch == 2 else executor.reshape(data=(batch, 3, 8, 8), softmax_label=(batch,))
+    other = executor if batch == 2 else executor.reshape(allow_up_sizing=True, data=(batch, 3, 8, 8),
+                                                         softmax_label=(batch,))
     for _ in range(2):
         assert np.isfinite(other.forward(data=np.ones((batch, 3, 8, 8)))[0].asnumpy()).all()
     assert step(restored(executor), 0) == first

@@ -203,7 +203,7 @@ def test_training_after_evaluation_repeats_bit_for_bit(other_size):
     exe = executor(classifier(), {"data": (2, 3, 8, 8)})
     randomise(exe)
     before = train(exe, 1)
-    evaluator = exe if other_size == 2 else exe.reshape(data=(other_size, 3, 8, 8),
+    evaluator = exe if other_size == 2 else exe.reshape(allow_up_sizing=True, data=(other_size, 3, 8, 8),
                                                                   softmax_label=(other_size,))
     for _ in range(2):
         evaluator.forward(is_train=False, **batch(2, other_size))
@@ -235,7 +235,7 @@ def test_memory_modes_agree_bit_for_bit(memory):
 def test_an_executor_of_another_shape_shares_parameters_and_memory():
     exe = executor(classifier(), {"data": (2, 3, 8, 8)})
     randomise(exe)
-    larger = exe.reshape(data=(4, 3, 8, 8), softmax_label=(4,))
+    larger = exe.reshape(allow_up_sizing=True, data=(4, 3, 8, 8), softmax_label=(4,))
     exe.arg_dict["fc_bias"][:] = [9, 0, 0]
     assert larger.arg_dict["fc_bias"].asnumpy().tolist() == [9, 0, 0]
     assert larger.group is exe.group
@@ -245,7 +245,7 @@ def test_an_executor_of_another_shape_shares_parameters_and_memory():
 
 def test_arrays_whose_shape_changes_get_bytes_of_their_own():
     exe = executor(linear(), {"a": (2,), "b": (2,)})
-    longer = exe.reshape(a=(3,), b=(3,))
+    longer = exe.reshape(allow_up_sizing=True, a=(3,), b=(3,))
     for one in (exe, longer):
         size = one.arg_dict["a"].size
         one.arg_dict["a"][:] = np.arange(size)
@@ -259,8 +259,8 @@ def test_arrays_whose_shape_changes_get_bytes_of_their_own():
 def test_an_array_changes_its_shape_unasked_only_with_partial_shaping():
     exe = executor(linear(), {"a": (2,), "b": (2,)})
     with pytest.raises(MXNetError, match="b is bound with shape"):
-        exe.reshape(a=(3,))
-    assert exe.reshape(a=(3,), partial_shaping=True).arg_dict["b"].shape == (3,)
+        exe.reshape(a=(3,), allow_up_sizing=True)
+    assert exe.reshape(a=(3,), partial_shaping=True, allow_up_sizing=True).arg_dict["b"].shape == (3,)
 
 
 def test_a_run_that_breaks_off_must_be_mended_before_the_next():

@@ -1,6 +1,7 @@
 """New NDArrays: of given values, of one value, and of numbers in a row."""
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,8 +84,11 @@ def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: i
            infer_range: bool | None = None, ctx: Context | None = None, dtype: Any = None) -> NDArray:
     """start, start + step … below stop, each `repeat` times; with one argument, from 0 to it.
 
-    `infer_range` is MXNet's, where it decides about symbols; here it changes nothing.
+    `infer_range` decides about symbols alone: a UserWarning for anything but None.
     """
+    if infer_range is not None:
+        warnings.warn("arange: infer_range decides about symbols, mx.sym.arange; an array needs its `stop`",
+                      stacklevel=2)
     begin, end = (0, start) if stop is None else (start, stop)
     return host(np.repeat(np.arange(begin, end, step), repeat).astype(dtype_of(dtype or np.float32)), ctx)
 

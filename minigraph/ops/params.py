@@ -19,7 +19,7 @@ class NoParams:
     """The parameters of an op that has none."""
 
 
-def param(default: Any, kind: str, doc: str, choices: tuple[str, ...] = ()) -> Any:
+def param(default: Any, kind: str, doc: str, choices: tuple[Any, ...] = ()) -> Any:
     """Declare one parameter of an op: `kind` is int, float, bool, str, shape (a tuple of int), floats or dtype.
 
     A default of None makes the parameter optional; REQUIRED makes it obligatory.
@@ -78,7 +78,8 @@ def _parse(field: dataclasses.Field, value: Any, where: str) -> Any:
     except (ValueError, TypeError, SyntaxError, MXNetError) as error:
         raise MXNetError(f"{where}: parameter {field.name}={value!r} is no {meta['kind']} ({meta['doc']})") from error
     if meta["choices"] and parsed not in meta["choices"]:
-        raise MXNetError(f"{where}: parameter {field.name}={value!r}; it must be one of {', '.join(meta['choices'])}")
+        raise MXNetError(f"{where}: parameter {field.name}={value!r}; it must be one of "
+                         f"{', '.join(map(str, meta['choices']))}")
     return parsed
 
 

@@ -230,7 +230,7 @@ class ArangeParams:
     stop: float | None = param(None, "float", "end, which is not among the numbers")
     step: float = param(1.0, "float", "difference of neighbours")
     repeat: int = param(1, "int", "how often each number stands")
-    infer_range: bool = param(False, "bool", "accepted and not used: the range is given")
+    infer_range: bool = param(False, "bool", "false: the range is given by `stop`", (False,))
     dtype: np.dtype = param(np.dtype(np.float32), "dtype", "dtype")
     ctx: str = param("", "str", "accepted and not used: a graph lies on one device")
 

@@ -143,7 +143,7 @@ def handles():
     first = kept.asnumpy()
     exe.outputs[0][:] = 5
     changed = kept.asnumpy()
-    larger = exe.reshape(data=(2 * BATCH, 3, 8, 8), softmax_label=(2 * BATCH,))
+    larger = exe.reshape(allow_up_sizing=True, data=(2 * BATCH, 3, 8, 8), softmax_label=(2 * BATCH,))
     batch = {name: np.concatenate([value, value]) for name, value in batches(1)[0].items()}
     twice = larger.forward(is_train=False, **batch)[0].asnumpy()
     try:
