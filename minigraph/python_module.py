@@ -10,6 +10,7 @@ from .base import MXNetError
 from .io_base import DataBatch
 from .metric_base import EvalMetric
 from .module_base import DEFAULT_INITIALIZER, SGD_DEFAULTS, BaseModule, Params, real_rows
+from .module_support import labels_of_device
 from .ndarray import NDArray
 
 
@@ -80,6 +81,7 @@ class PythonModule(BaseModule):
         """Take the outputs of the last batch, less its last `pad` rows, into a metric, if it was bound with labels."""
         if self._label_shapes is None:
             return
+        labels = labels_of_device(labels) if pre_sliced else labels
         rows = self._data_shapes[0][1][0]
         eval_metric.update([real_rows(label, rows, pad) for label in labels],
                            [real_rows(output, rows, pad) for output in self.get_outputs()])

@@ -32,7 +32,10 @@ INITIALIZER = "MXNet's protocol of initializers gives the name to each"
 BY_INDEX = "MXNet's protocol of optimizers gives the parameter's index"
 HOOK = "a hook, which subclasses override and some do without"
 PYTHON = "Python's own protocol"
+NO_PARAMETERS = "such a module stands in a chain with others, and has no parameters itself"
 UNREAD = {
+    "array_checks.py assert_almost_equal_with_err": (("mismatches",), "how many elements MXNet prints; one error, the "
+                                                     "worst element's, says what is wrong here"),
     "callback.py module_checkpoint.save": (("symbol", "arg_params", "aux_params"), CALLBACK),
     "context.py Context.__exit__": (("kind", "error", "trace"), PYTHON),
     "initializer.py Initializer._init_zero": (("name",), INITIALIZER),
@@ -58,11 +61,17 @@ UNREAD = {
     "optimizer_large_batch.py LBSGD._step_sizes": (("counts",), HOOK),
     "optimizer_more.py SGLD.add_update": (("states",), "the protocol of updates; this one has no states"),
     "optimizer_more.py SGLD.update": (("state",), "the protocol of updates; this one has no states"),
+    "python_module.py PythonModule.bind": (("shared_module",), "it has no memory that another module could lend"),
+    "python_module.py PythonModule.init_params": (
+        ("initializer", "arg_params", "aux_params", "allow_missing", "force_init", "allow_extra"), NO_PARAMETERS),
+    "python_module.py PythonModule.init_optimizer": (
+        ("kvstore", "optimizer", "optimizer_params", "force_init"), NO_PARAMETERS),
     "recordio.py MXRecordIO.__exit__": (("exception",), PYTHON),
     "symbol/attribute.py AttrScope.__exit__": (("kind", "error", "trace"), PYTHON),
     "symbol/naming.py NameManager.__exit__": (("kind", "error", "trace"), PYTHON),
     "symbol/symbol.py Symbol.__deepcopy__": (("memo",), PYTHON),
     "symbol/symbol.py Symbol.tojson": (("remove_amp_cast",), "no symbol has casts of AMP, so they are removed always"),
+    "test_utils.py rand_ndarray": (("density",), "of sparse arrays, which `stype` refuses; dense ones have none"),
 }
 
 DENSE = "parameters and gradients are dense, whose lazy and standard updates are the same"
@@ -89,6 +98,8 @@ UNREAD_PARAMETERS = {
     ("SpatialTransformer", "sampler_type"): ONE_CHOICE,
     ("_arange", "infer_range"): ONE_CHOICE,
     ("_arange", "ctx"): PLACE,
+    ("_contrib_arange_like", "ctx"): PLACE,
+    ("_contrib_gradientmultiplier", "is_int"): "how MXNet's file wrote the number; it is the same number",
     ("_full", "ctx"): PLACE,
     ("_normal_keyed", "ctx"): PLACE,
     ("_ones", "ctx"): PLACE,
