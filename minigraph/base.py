@@ -185,7 +185,10 @@ def format_bytes(nbytes: float) -> str:
 
 
 def dtype_of(value: object) -> np.dtype:
-    """A numpy dtype from a dtype, a name, a type, or MXNet's type number as text ("0" is float32)."""
+    """A numpy dtype from a dtype, a name, a type, or MXNet's type number as text ("0" is float32).
+
+    MXNetError for anything but the types of MXNet, each of one number.
+    """
     if isinstance(value, str) and value.isdigit():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -193,9 +196,12 @@ def dtype_of(value: object) -> np.dtype:
             raise MXNetError(f"unknown MXNet type number {value}; known are 0 to {len(TYPE_FLAGS) - 1}")
         return np.dtype(TYPE_FLAGS[value])
     try:
-        return np.dtype(value)  # type: ignore[call-overload]
-    except TypeError as error:
+        found = np.dtype(value)  # type: ignore[call-overload]
+    except (TypeError, ValueError, SyntaxError) as error:
         raise MXNetError(f"{value!r} is no dtype; give a numpy dtype, its name, or an MXNet type number") from error
+    if value is None or found.name not in TYPE_FLAGS:
+        raise MXNetError(f"{value!r} is no dtype of one number; there are {', '.join(TYPE_FLAGS)}")
+    return found
 
 
 REAL_KINDS = "biuf"

@@ -327,10 +327,12 @@ def bind_graph(symbol: Any, shapes: Mapping[str, Shape], dtypes: Mapping[str, An
     if open_:
         raise MXNetError(f"cannot bind: no input decides these shapes: {', '.join(open_[:4])}; give their operators "
                          f"whole shapes, without 0, or combine them with what has the shape")
-    total = sum(graph.type_of(entry).nbytes for entry in range(graph.num_entries))
-    if total > _MOST_BYTES:
-        raise MXNetError(f"with the shapes {dict(shapes)} the symbol's values take {total} bytes, more than the "
-                         f"{_MOST_BYTES} that can be planned")
+    sizes = [graph.type_of(entry).nbytes for entry in range(graph.num_entries)]
+    if sum(sizes) > _MOST_BYTES:
+        largest = sizes.index(max(sizes))
+        raise MXNetError(f"with the shapes {dict(shapes)} the symbol's values take {sum(sizes)} bytes, more than the "
+                         f"{_MOST_BYTES} that can be planned; {graph.entry_name(largest)} of shape "
+                         f"{format_shape(graph.shape[largest])} takes most")
     return graph
 
 

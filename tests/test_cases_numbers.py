@@ -191,7 +191,7 @@ def test_fractions_of_ids_are_cut_off_forward_and_backward_and_nan_raises(memory
 READERS: dict[str, tuple[Callable[[Symbol, Symbol], Symbol], str]] = {
     "SoftmaxOutput": (mx.sym.SoftmaxOutput, "label"), "pick": (mx.sym.pick, "index"),
     "softmax_cross_entropy": (mx.sym.softmax_cross_entropy, "label"),
-    "take": (lambda x, ids: mx.sym.take(x, ids, axis=1), "index"),
+    "take": (lambda x, ids: mx.sym.take(x, ids, axis=1, mode="raise"), "index"),
     "one_hot": (lambda x, ids: x + mx.sym.one_hot(ids, depth=10), "index")}
 
 

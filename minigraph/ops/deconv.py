@@ -40,10 +40,10 @@ def _margins(p: DeconvolutionParams, spatial: Sequence[int | None]) -> tuple[tup
     stride = per_axis(p.stride, p.kernel, 1, "stride")
     dilate = per_axis(p.dilate, p.kernel, 1, "dilate")
     pad, adj = per_axis(p.pad, p.kernel, 0, "pad"), per_axis(p.adj, p.kernel, 0, "adj")
-    for a, s in zip(adj, stride, strict=True):
-        if a >= s:
-            raise ShapeError(f"adj {adj} must be less than stride {stride} along each axis")
     if not any(p.target_shape):
+        for a, s in zip(adj, stride, strict=True):
+            if a >= s:
+                raise ShapeError(f"adj {adj} must be less than stride {stride} along each axis")
         return tuple(zip(pad, adj, strict=True))
     target = per_axis(p.target_shape, p.kernel, 0, "target_shape")
     found: list[tuple[int, int] | None] = []

@@ -230,8 +230,8 @@ class Tile(Repeated):
     Params = TileParams
 
     def split_shape(self, p: TileParams, shape: Sequence[int]) -> tuple[Shape, Shape, Shape]:
-        if min(p.reps, default=1) < 1:
-            raise ShapeError(f"tile: reps {p.reps} must be at least 1 along each axis")
+        if min(p.reps, default=1) < 0:
+            raise ShapeError(f"tile: reps {p.reps} must be at least 0 along each axis")
         rank = max(len(shape), len(p.reps))
         dims = (1,) * (rank - len(shape)) + tuple(shape)
         reps = (1,) * (rank - len(p.reps)) + p.reps
@@ -269,8 +269,8 @@ class Repeat(Repeated):
     Params = RepeatParams
 
     def split_shape(self, p: RepeatParams, shape: Sequence[int]) -> tuple[Shape, Shape, Shape]:
-        if p.repeats < 1:
-            raise ShapeError(f"repeat: repeats {p.repeats} must be at least 1")
+        if p.repeats < 0:
+            raise ShapeError(f"repeat: repeats {p.repeats} must be at least 0")
         dims = (int(np.prod(shape)),) if p.axis is None else tuple(shape)
         axis = axis_in(p.axis or 0, len(dims))
         out = (*dims[:axis], dims[axis] * p.repeats, *dims[axis + 1:])

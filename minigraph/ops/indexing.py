@@ -240,12 +240,16 @@ class TakeParams:
     """Parameters of take."""
 
     axis: int = param(0, "int", "axis that is indexed")
-    mode: str = param("raise", "str", "what to do with an index out of range", ("raise",))
+    mode: str = param("clip", "str", "what to do with an index out of range: take the nearest one in range, count on "
+                                     "from the other end, or raise an error", ("clip", "wrap", "raise"))
 
 
 @register
 class Take(ByIndex):
-    """Slices of `a` along an axis in the order of `indices`; raises where MXNet clips an index."""
+    """Slices of `a` along an axis in the order of `indices`, whose fractions are cut off.
+
+    An index out of range is brought into it before (`clip`, `wrap`), or raises; one that is NaN raises always.
+    """
 
     name = "take"
     Params = TakeParams
@@ -260,6 +264,16 @@ class Take(ByIndex):
         axis = axis_in(p.axis, len(a))
         return ins, [merge_shapes((*a[:axis], *indices, *a[axis + 1:]), outs[0])]
 
+    def expand(self, b: Builder, p: TakeParams, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
+        a, indices = ins
+        count = layout(b.shape(a), p.axis)[1]
+        if p.mode != "raise" and count:
+            if b.dtype(indices).kind == "f":
+                indices = only(b.node("fix", [indices]))
+            indices = only(b.node("clip", [indices], a_min=0.0, a_max=count - 1.0) if p.mode == "clip"
+                           else b.node("_mod_scalar", [indices], scalar=float(count)))
+        return b.node("take", [a, indices], axis=p.axis, mode="raise")
+
     def compute(self, p: TakeParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         take_into(ins[0], ins[1], p.axis, outs[0], self.name)
 
@@ -270,7 +284,7 @@ class Take(ByIndex):
                  grads: Found, wanted: Sequence[bool]) -> Found:
         if grads[0] is None or not wanted[0]:
             return [None, None]
-        return [only(b.node("_take_backward", [grads[0], ins[1], ins[0]], axis=p.axis)), None]
+        return [only(b.node("_take_backward", [grads[0], ins[1], ins[0]], **vars(p))), None]
 
     def samples(self) -> Sequence[Sample]:
         return [Sample({}, ((4, 3), (2, 3)), integer={"indices": 4}),

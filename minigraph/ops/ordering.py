@@ -31,7 +31,8 @@ PAIR = np.dtype(np.complex128)
 class TopkParams:
     """Parameters of topk."""
 
-    axis: int | None = param(-1, "int", "axis along which to order; None for data made flat")
+    axis: int | None = param(-1, "int", "axis along which to order; None for data made flat",
+                             optional=True)
     k: int = param(1, "int", "how many elements; all of them when below 1")
     ret_typ: str = param("indices", "str", "what to return", ("indices", "value", "both", "mask"))
     is_ascend: bool = param(False, "bool", "the least elements, instead of the largest")
@@ -159,7 +160,8 @@ def _sort(data: np.ndarray, pairs: np.ndarray, ascending: bool) -> None:
 class TopkBackwardParams:
     """Parameters of the gradient of topk."""
 
-    axis: int | None = param(-1, "int", "axis along which elements were ordered; None for data made flat")
+    axis: int | None = param(-1, "int", "axis along which elements were ordered; None for data made flat",
+                             optional=True)
 
 
 @register
@@ -206,7 +208,8 @@ class TopkBackward(Op):
 class SortParams:
     """Parameters of sort."""
 
-    axis: int | None = param(-1, "int", "axis along which to order; None for data made flat")
+    axis: int | None = param(-1, "int", "axis along which to order; None for data made flat",
+                             optional=True)
     is_ascend: bool = param(True, "bool", "the least element first")
 
 

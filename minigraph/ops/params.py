@@ -19,14 +19,14 @@ class NoParams:
     """The parameters of an op that has none."""
 
 
-def param(default: Any, kind: str, doc: str, choices: tuple[Any, ...] = ()) -> Any:
+def param(default: Any, kind: str, doc: str, choices: tuple[Any, ...] = (), optional: bool = False) -> Any:
     """Declare one parameter of an op: `kind` is int, float, bool, str, shape (a tuple of int), floats or dtype.
 
-    A default of None makes the parameter optional; REQUIRED makes it obligatory.
+    A default of None, or `optional`, lets None be a value; REQUIRED makes the parameter obligatory.
     """
     if kind not in _PARSERS:
         raise TypeError(f"unknown parameter kind {kind!r}; known are {sorted(_PARSERS)}")
-    meta = {"kind": kind, "doc": doc, "choices": choices, "required": default is REQUIRED}
+    meta = {"kind": kind, "doc": doc, "choices": choices, "required": default is REQUIRED, "optional": optional}
     return dataclasses.field(default=None if default is REQUIRED else default, metadata=meta)
 
 
@@ -70,12 +70,17 @@ def _plain(value: Any) -> Any:
 
 
 def _parse(field: dataclasses.Field, value: Any, where: str) -> Any:
-    if value is None or value == "None":
-        return None
     meta = field.metadata
+    if value is None or isinstance(value, str) and value == "None":
+        if field.default is None or meta["optional"]:
+            return None
+        if meta["kind"] in _LEFT_OUT:
+            return field.default
+        raise MXNetError(f"{where}: parameter {field.name}=None is no {meta['kind']} ({meta['doc']}); leave it out for "
+                         f"{format_param(field.default)!r}")
     try:
         parsed = _PARSERS[meta["kind"]](value)
-    except (ValueError, TypeError, SyntaxError, MXNetError) as error:
+    except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError, RecursionError, MXNetError) as error:
         raise MXNetError(f"{where}: parameter {field.name}={value!r} is no {meta['kind']} ({meta['doc']})") from error
     if meta["choices"] and parsed not in meta["choices"]:
         raise MXNetError(f"{where}: parameter {field.name}={value!r}; it must be one of "
@@ -114,5 +119,7 @@ def _floats(value: Any) -> tuple[float, ...]:
     return (float(value),) if isinstance(value, (int, float)) else tuple(map(float, value))
 
 
+_LEFT_OUT = ("shape", "floats", "dtype")
+"""Kinds of which None says that a parameter is left out, as MXNet takes it."""
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "int": _int, "float": float, "bool": _bool, "str": str, "shape": _shape, "floats": _floats, "dtype": dtype_of}

@@ -43,7 +43,7 @@ def mask_tiles(control: np.ndarray, p: Any, size: int, dtype: np.dtype,
 class DropoutParams:
     """Parameters of Dropout."""
 
-    p: float = param(0.5, "float", "probability of zeroing an element, in [0, 1)")
+    p: float = param(0.5, "float", "probability of zeroing an element, in [0, 1]")
     mode: str = param("training", "str", "when to drop: only in training, or always", ("training", "always"))
     axes: tuple[int, ...] = param((), "shape", "axes along which one draw is shared")
 
@@ -59,16 +59,17 @@ class KeyedDropoutParams:
 
 
 def check_probability(p: float) -> None:
-    """Raise unless `p` is a probability that leaves something."""
-    if not 0 <= p < 1:
-        raise ShapeError(f"p={p} must be in [0, 1); p is the probability of zeroing an element")
+    """Raise unless `p` is a probability."""
+    if not 0 <= p <= 1:
+        raise ShapeError(f"p={p} must be in [0, 1]; p is the probability of zeroing an element")
 
 
 @register
 class Dropout(Op):
-    """data with elements zeroed at random and the rest scaled by 1 / (1 - p); the identity in evaluation.
+    """data with elements zeroed at random and the rest scaled by 1 / (1 - p); the identity in evaluation. With p = 1
+    nothing is left: output and gradient are zeros.
 
-    It always expands: to `_dropout`, or to nothing. The hidden output `mask` is MXNet's; here no mask is
+    It always expands: to `_dropout`, to zeros, or to nothing. The hidden output `mask` is MXNet's; here no mask is
     stored, and its entry is that of the output.
     """
 
@@ -92,6 +93,9 @@ class Dropout(Op):
         check_probability(p.p)
         if p.p == 0 or not (train or p.mode == "always"):
             return [ins[0], ins[0]]
+        if p.p == 1:
+            zeros = only(b.node("zeros_like", [ins[0]]))
+            return [zeros, zeros]
         out = only(b.node("_dropout", [ins[0], b.random_key()], p=p.p, axes=p.axes,
                           ordinal=b.next_random_ordinal()))
         return [out, out]
@@ -145,7 +149,8 @@ class KeyedDropout(Keyed):
 
     def infer_shape(self, p: KeyedDropoutParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        check_probability(p.p)
+        if not 0 <= p.p < 1:
+            raise ShapeError(f"p={p.p} must be in [0, 1), for what is kept is divided by 1 - p")
         return super().infer_shape(p, ins, outs)
 
     def mask_shape(self, p: KeyedDropoutParams, shape: Shape) -> Shape:

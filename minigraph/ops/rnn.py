@@ -97,9 +97,9 @@ class Rnn(Op):
 
     def infer_shape(self, p: RnnParams, ins: list[PartialShape], outs: list[PartialShape],
                     ) -> tuple[list[PartialShape], list[PartialShape]]:
-        if min(p.state_size, p.num_layers) < 1 or not 0 <= p.p < 1:
+        if min(p.state_size, p.num_layers) < 1 or not 0 <= p.p <= 1:
             raise ShapeError(f"RNN: state_size {p.state_size} and num_layers {p.num_layers} must be at least 1, and "
-                             f"p={p.p} in [0, 1)")
+                             f"p={p.p} in [0, 1]")
         for name in ("projection_size", "lstm_state_clip_min", "lstm_state_clip_max"):
             if getattr(p, name) is not None:
                 raise MXNetError(f"RNN: {name}={getattr(p, name)} is not supported, as by MXNet on a CPU; leave it out")

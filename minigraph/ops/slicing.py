@@ -190,12 +190,14 @@ class SliceParams:
 
     begin: str = param(REQUIRED, "str", "first index of each axis; None for the start")
     end: str = param(REQUIRED, "str", "index after the last of each axis; None for the end")
-    step: str = param("()", "str", "step of each axis; None for 1")
+    step: str | None = param("()", "str", "step of each axis; None for 1", optional=True)
 
 
 @lru_cache(maxsize=1024)
-def optional_ints(text: str) -> tuple[int | None, ...]:
-    """A tuple of integers and Nones from its text; ShapeError when it is none."""
+def optional_ints(text: str | None) -> tuple[int | None, ...]:
+    """A tuple of integers and Nones from its text, () from None; ShapeError when it is none."""
+    if text is None:
+        return ()
     try:
         value = ast.literal_eval(text.strip())
         items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
@@ -222,8 +224,6 @@ class Slicing(Op):
         key = self.key(p, len(shape))
         dims = [None if d is None else len(range(*s.indices(d))) for d, s in zip(shape, key, strict=False)]
         out = (*dims, *shape[len(key):])
-        if 0 in dims and 0 not in shape:
-            raise ShapeError(f"the slice takes nothing from shape {format_shape(shape)}")
         # A full slice keeps its dimension, so a known output completes it.
         merged = merge_shapes(out, outs[0])
         assert merged is not None

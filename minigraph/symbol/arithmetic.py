@@ -62,6 +62,11 @@ def _combine(form: _Form, left: Any, right: Any) -> Symbol:
         return apply_function(*form.scalar, (left,), {"scalar": right})
     if isinstance(left, Number) and isinstance(right, Arithmetic) and form.reflected is not None:
         return apply_function(*form.reflected, (right,), {"scalar": left})
+    other = right if isinstance(left, Arithmetic) else left
+    if hasattr(other, "shape") and hasattr(other, "dtype"):
+        raise TypeError(f"{form.pair[0]} of a symbol and an array ({type(other).__name__} of shape {other.shape}): a "
+                        f"symbol takes symbols and numbers; make the array a variable, mx.sym.Variable(name, "
+                        f"shape={other.shape}), and bind the array under its name, or take a number out by float()")
     return NotImplemented
 
 

@@ -101,11 +101,12 @@ def test_shared_axes_drop_together():
     assert 10 < (out[:, 0, 0] == 0).sum() < 40
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5])
-def test_a_probability_that_leaves_nothing_is_refused(p):
-    op = get_op("Dropout")
-    with pytest.raises(MXNetError, match=r"must be in \[0, 1\)"):
-        op.infer_shape(parsed(op, {"p": p}), [(2,)], [None, None])
+@pytest.mark.parametrize("name, p", [("Dropout", -0.1), ("Dropout", 1.5), ("_dropout", 1.0)])
+def test_what_is_no_probability_is_refused_and_where_something_must_be_left_1_too(name, p):
+    op = get_op(name)
+    with pytest.raises(MXNetError, match=r"must be in \[0, 1"):
+        op.infer_shape(parsed(op, {"p": p, **({} if name == "Dropout" else {"ordinal": 0})}),
+                       [(2,), (8,)][:len(op.inputs(None))], [None] * (2 if name == "Dropout" else 1))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

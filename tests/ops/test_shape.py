@@ -139,9 +139,3 @@ def test_the_part_of_a_gradient_outside_a_slice_is_written():
     grad, data = np.ones(2), np.zeros(5)
     (found,) = execute_by_name("_slice_backward", {"begin": "(1,)", "end": "(3,)"}, [grad, data])
     assert found.tolist() == [0, 1, 1, 0, 0]
-
-
-def test_a_slice_of_nothing_is_refused():
-    op = get_op("slice_axis")
-    with pytest.raises(ShapeError, match="nothing"):
-        op.infer_shape(parsed(op, {"axis": 0, "begin": 3, "end": 2}), [(5,)], [None])
