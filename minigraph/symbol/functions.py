@@ -121,7 +121,7 @@ def describe_op(op: Op, inputs: str, further: Mapping[str, str]) -> str:
     for field in dataclasses.fields(op.Params):
         meta = field.metadata
         default = "required" if meta.get("required") else f"default {field.default!r}"
-        choices = f"; one of {', '.join(meta['choices'])}" if meta.get("choices") else ""
+        choices = f"; one of {', '.join(map(str, meta['choices']))}" if meta.get("choices") else ""
         kind = meta.get("kind", "value")
         lines.append(f"    {field.name} ({kind}, {default}{choices}): {meta.get('doc', '')}")
     lines += [f"    {name}: {text}" for name, text in further.items()]
