@@ -48,7 +48,7 @@ def chain(launches: int) -> Any:
     import numpy as np
 
     from minigraph.ops.registry import get_op
-    from minigraph.plan.plan import Arena, BufferColumns, Figures, InstructionColumns, Kind, Plan
+    from minigraph.plan.plan import Arena, BufferColumns, Figures, InstructionColumns, Kind, Output, Plan
     buffers, code, float32 = BufferColumns(), InstructionColumns(), np.dtype(np.float32)
     value = buffers.add("data", 1, 0, 256, (64,), float32, born=-1, dies=1, buffer_class="input")
     params = get_op("elemwise_add").Params()
@@ -59,8 +59,8 @@ def chain(launches: int) -> Any:
         value = out
     arenas = (Arena("persistent", "device", 0), Arena("transient", "device", 768))
     figures = Figures(launches, 0, 0, "", 0.0, {})
-    return Plan("step", "plain", arenas, buffers, code, (), {"data": 0}, {"out": value}, {"step": (0, launches)}, "",
-                figures)
+    return Plan("step", "plain", arenas, buffers, code, (), {"data": 0}, (Output("out", value),),
+                {"step": (0, launches)}, "", figures)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -279,11 +279,12 @@ class PersistentStorage:
 
 
 class OutputStorage:
-    """An output in the transient arena or a mapped one, readable until another program runs."""
+    """Output number `position` in the transient arena or a mapped one, readable until another program runs."""
 
-    def __init__(self, group: Group, owner: object, plan: Plan, name: str) -> None:
-        self.group, self.owner, self.plan, self.name = group, owner, plan, name
-        buffer, columns = plan.outputs[name], plan.buffers
+    def __init__(self, group: Group, owner: object, plan: Plan, position: int) -> None:
+        self.group, self.owner, self.plan = group, owner, plan
+        self.name, buffer = plan.outputs[position]
+        columns = plan.buffers
         self.shape: Shape = columns.shape[buffer]
         self.dtype = columns.dtype[buffer]
         self.context = group.context

@@ -1,6 +1,7 @@
 """A symbol bound to shapes: its graph, and the arrays that its programs keep in the persistent arena."""
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,18 @@ from .base import REAL_KINDS, MXNetError, Shape, TensorType
 from .binding import Group, PersistentStorage, bind_graph, normalise_requests
 from .graph import Graph
 from .ndarray import NDArray
-from .passes.compilation import gradient_name
+from .passes.compilation import CONTROL, gradient_name, head_gradient_name
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """The names of outputs for people: those that several have, with the output's number."""
+    count = Counter(names)
+    return [name if count[name] == 1 else f"{name} (output {k})" for k, name in enumerate(names)]
+
+
+def repeated_name(names: Sequence[str]) -> str | None:
+    """The first name that is there twice, or None."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 class Bound:
@@ -36,9 +48,8 @@ class Bound:
         self.group = group
         self.context = group.context
         self._types = {bound.name[i]: bound.type_of(bound.first[i]) for i in bound.variables()}
-        self.output_types: dict[str, TensorType] = dict(zip(bound.output_names, map(bound.type_of, bound.outputs),
-                                                            strict=True))
-        """Shapes and dtypes of the outputs by name."""
+        self.output_types: list[TensorType] = [*map(bound.type_of, bound.outputs)]
+        """Shapes and dtypes of the outputs in order."""
         group.release_unheld()
         self._place = self._place_names(set(shapes if own is None else own))
         self._holds = [group.hold(place) for place in self._place.values()]
@@ -131,7 +142,11 @@ class Bound:
     def _declare(self) -> None:
         """Give every kept argument, auxiliary state and visible gradient its place and its handle."""
         auxiliary = set(self.aux_names)
+        heads = {head_gradient_name(k) for k in range(len(self.output_names))}
         for name, place in self._place.items():
+            if name == CONTROL or name in heads:
+                raise MXNetError(f"{name} is an argument, and also the name of an input that programs have themselves; "
+                                 f"rename the variable")
             kind = self._types[name]
             if gradient_name(name) in self._place:
                 raise MXNetError(f"{gradient_name(name)} is an argument, and also the name of the gradient of {name}; "

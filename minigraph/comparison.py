@@ -11,6 +11,7 @@ import numpy as np
 from . import random
 from .base import MXNetError, OutOfMemoryError
 from .binding import Group, unread_inputs
+from .bound import distinct
 from .graph import Graph
 from .inspection import Rehearsal
 from .memory.layout import PersistentLayout
@@ -62,7 +63,8 @@ def check_modes(trial: Trial, other: str) -> Comparison:
     """
     memory = next(iter(trial.requests.values())).memory
     programs: list[str] = []
-    sizes: dict[str, int] = {}
+    names: list[str] = []
+    nbytes = 0
     refused: OutOfMemoryError | None = None
     for name, request in trial.requests.items():
         try:
@@ -76,24 +78,26 @@ def check_modes(trial: Trial, other: str) -> Comparison:
                                                       host_budget_bytes=UNBOUNDED), PersistentLayout())
         inputs = _inputs(trial, ours, request)
         left, right = (dict(_results(trial, plan, inputs)) for plan in (ours, theirs))
-        for what, value in left.items():
-            _compare(f"{what} of `{name}`", memory, value, other, right[what])
-            sizes[f"{what} of `{name}`"] = value.nbytes
+        for key, value in left.items():
+            what = f"{key[0]} of `{name}`"
+            _compare(what, memory, value, other, right[key])
+            names.append(what)
+            nbytes += value.nbytes
         programs.append(name)
     if refused is not None and not programs:
         raise refused
-    return Comparison(memory, other, tuple(programs), tuple(sizes), sum(sizes.values()))
+    return Comparison(memory, other, tuple(programs), tuple(names), nbytes)
 
 
 def _needs_head_gradients(graph: Graph, plan: Plan) -> bool:
-    return any(head_gradient_name(name) in plan.inputs for name in graph.output_names)
+    return any(head_gradient_name(k) in plan.inputs for k in range(len(graph.outputs)))
 
 
 def _inputs(trial: Trial, plan: Plan, request: Request) -> dict[str, np.ndarray]:
     """The value of each input of a plan: as given; random for head gradients that were not."""
     columns, unread = plan.buffers, unread_inputs(plan)
     draw = np.random.default_rng(_HEAD_SEED)
-    heads = {head_gradient_name(name) for name in trial.graph.output_names}
+    heads = {head_gradient_name(k) for k in range(len(trial.graph.outputs))}
     values = {}
     for name, buffer in plan.inputs.items():
         shape, dtype = columns.shape[buffer], columns.dtype[buffer]
@@ -121,26 +125,31 @@ def _control(group: Group, plan: Plan, request: Request, shape: tuple[int, ...])
     return words
 
 
-def _results(trial: Trial, plan: Plan, inputs: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+Key = tuple[str, int]
+"""What a result is, for people, and its number among the outputs, -1 for others."""
+
+
+def _results(trial: Trial, plan: Plan, inputs: Mapping[str, np.ndarray]) -> Iterator[tuple[Key, np.ndarray]]:
     """Run all of a plan over a copy of the state as users do: head gradients are given when forward has ended, and what
-    is read then is read. Outputs and persistent tensors by name."""
+    is read then is read. Outputs and persistent tensors."""
     rehearsal = Rehearsal(trial.group, plan, poison=trial.poison, whole=True)
     try:
         at = {tensor.name: tensor.last for tensor in plan.persistent}
         for name, value in trial.kept.items():
             if name in at:
                 rehearsal.set(at[name], value)
-        held = {f"{plan.buffers.buffer_class[b]} {name}": b for name, b in at.items()}
-        shown = {**{f"output {name}": plan.outputs[name] for name in trial.graph.output_names},
-                 **{what: b for what, b in held.items() if what.startswith("auxiliary")}}
+        held: dict[Key, int] = {(f"{plan.buffers.buffer_class[b]} {name}", -1): b for name, b in at.items()}
+        shown = {(f"output {name}", k): plan.outputs[k].buffer
+                 for k, name in enumerate(distinct(trial.graph.output_names))}
+        shown.update({key: b for key, b in held.items() if key[0].startswith("auxiliary")})
         rehearsal.feed({name: value for name, value in inputs.items() if name not in plan.late_inputs})
         for part in sorted(plan.ranges, key=plan.ranges.__getitem__):
             for name in plan.late_inputs if part == "backward" else ():
                 rehearsal.program.feed(name, inputs[name])
             rehearsal.program.run(part)
             behind = " after backward" if part == "backward" else ""
-            yield from ((f"{what}{behind}", np.array(rehearsal.value(b))) for what, b in shown.items())
-        yield from ((what, np.array(rehearsal.value(b))) for what, b in held.items() if what not in shown)
+            yield from (((f"{what}{behind}", k), np.array(rehearsal.value(b))) for (what, k), b in shown.items())
+        yield from ((key, np.array(rehearsal.value(b))) for key, b in held.items() if key not in shown)
     finally:
         rehearsal.close()
 

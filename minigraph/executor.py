@@ -17,6 +17,7 @@ from .binding import (
     Group,
     OutputStorage,
 )
+from .bound import distinct, repeated_name
 from .comparison import Comparison, Trial, check_modes
 from .context import Context, current_context
 from .inspection import NonFinite, find_nonfinite, gradient_sights, tell
@@ -113,11 +114,16 @@ class Executor(Programs):
         if program is None:
             raise MXNetError(f"the outputs of `{self._current}` are gone, for it was compiled again since; take "
                              f"asnumpy() or copy() of outputs before that, or run it again")
-        return [NDArray(OutputStorage(self.group, program, program.plan, name)) for name in self.output_names]
+        return [NDArray(OutputStorage(self.group, program, program.plan, k))
+                for k in range(len(self.output_names))]
 
     @property
     def output_dict(self) -> dict[str, NDArray]:
-        """Outputs of the last run by name."""
+        """Outputs of the last run by name; ValueError, as in MXNet, where two outputs have one name."""
+        repeated = repeated_name(self.output_names)
+        if repeated is not None:
+            raise ValueError(f"Duplicate names detected, {self.output_names}: several outputs are called {repeated}; "
+                             f"take them by number from `outputs`")
         return dict(zip(self.output_names, self.outputs, strict=True))
 
     @property
@@ -138,7 +144,8 @@ class Executor(Programs):
         return self.outputs
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
-        """Run backward; `out_grads` (an array, a list, or a dict by output name) for outputs that are no losses."""
+        """Run backward; `out_grads` (an array, a list with one for each output, or a dict by output name) for
+        outputs that are no losses. An output that is there twice has two head gradients, which add up."""
         if not is_train:
             raise MXNetError("backward(is_train=False) is not supported; backward follows forward(is_train=True)")
         program = self._programs.get("train")
@@ -152,7 +159,7 @@ class Executor(Programs):
     def step(self, control: Callable[[Sequence[str]], np.ndarray], **feeds: Any) -> list[NDArray]:
         """Forward, backward and update in one run. `control(parameters)` gives the control buffer's values."""
         plan = self.program("step").plan
-        headless = [name for name in self.output_names if head_gradient_name(name) in plan.inputs]
+        headless = [name for k, name in enumerate(distinct(self.output_names)) if head_gradient_name(k) in plan.inputs]
         if headless:
             raise MXNetError(f"output {headless[0]} is no loss, so a whole step has no head gradient for it; wrap "
                              f"it in MakeLoss or BlockGrad, or use forward, backward(out_grads) and update")
@@ -378,15 +385,14 @@ class Executor(Programs):
 
     def _write_head_gradients(self, program: Any, out_grads: Any) -> None:
         given = self._head_gradients(out_grads)
-        for name in self.output_names:
-            buffer = program.plan.inputs.get(head_gradient_name(name))
+        for k, (name, value) in enumerate(zip(distinct(self.output_names), given, strict=True)):
+            buffer = program.plan.inputs.get(head_gradient_name(k))
             if buffer is None:
                 continue
-            if given.get(name) is None:
+            if value is None:
                 raise MXNetError(f"output {name} is no loss, so backward needs its head gradient: pass "
                                  f"out_grads with an array of shape {program.plan.buffers.shape[buffer]} for it, or "
                                  f"wrap the output in MakeLoss or BlockGrad")
-            value = given[name]
             array = value.storage.read() if isinstance(value, NDArray) else np.asarray(value)
             if array.shape != program.plan.buffers.shape[buffer]:
                 raise ValueError(f"the head gradient of {name} has shape {array.shape}, the output has "
@@ -395,18 +401,23 @@ class Executor(Programs):
             if not np.can_cast(array.dtype, wanted, "same_kind"):
                 raise MXNetError(f"the head gradient of {name} is of {array.dtype}, and the output of {wanted}, which "
                                  f"cannot hold it; give out_grads in {wanted}")
-            self._give(program, head_gradient_name(name), array)
+            self._give(program, head_gradient_name(k), array)
 
-    def _head_gradients(self, out_grads: Any) -> dict[str, Any]:
+    def _head_gradients(self, out_grads: Any) -> Sequence[Any]:
+        """What was given for each output, in order; None for nothing."""
         if out_grads is None:
-            return {}
+            return [None] * len(self.output_names)
         if isinstance(out_grads, Mapping):
             unknown = [name for name in out_grads if name not in self.output_names]
             if unknown:
                 raise MXNetError(f"out_grads names {unknown[0]!r}, the outputs are {', '.join(self.output_names)}")
-            return dict(out_grads)
+            repeated = repeated_name([name for name in self.output_names if name in out_grads])
+            if repeated is not None:
+                raise MXNetError(f"out_grads names {repeated!r}, and several outputs are called so: give a list with "
+                                 f"an array for each of the outputs {', '.join(self.output_names)}")
+            return [out_grads.get(name) for name in self.output_names]
         values = list(out_grads) if isinstance(out_grads, (list, tuple)) else [out_grads]
         if len(values) != len(self.output_names):
             raise MXNetError(f"out_grads has {len(values)} arrays for {len(self.output_names)} outputs "
                              f"({', '.join(self.output_names)}); give one for each, None for losses")
-        return dict(zip(self.output_names, values, strict=True))
+        return values

@@ -152,10 +152,11 @@ def _describe(plan: Plan, i: int, buffer: int, position: tuple[int, ...], value:
 # -- values between the ends ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Sight:
-    """One value that an observer is told: under `name`, from output `output` or, if that is None, from `variable`."""
+    """One value that an observer is told: under `name`, from output number `output` or, if that is None, from
+    `variable`."""
 
     name: str
-    output: str | None
+    output: int | None
     variable: str = ""
 
 
@@ -167,15 +168,14 @@ def with_internals(graph: Graph, inputs: bool) -> tuple[Graph, list[Sight]]:
     """
     result = _copied(graph)
     sights: list[Sight] = []
-    shown: dict[Entry, str] = {}
+    shown: dict[Entry, int] = {}
 
     def sight(name: str, entry: Entry) -> Sight:
         node = graph.node_of[entry]
         if graph.op[node] is None:
             return Sight(name, None, graph.name[node])
         if entry not in shown:
-            shown[entry] = f"internal {len(shown)}"
-            _show(result, entry, shown[entry])
+            shown[entry] = _show(result, entry, f"internal {len(shown)}")
         return Sight(name, shown[entry])
 
     for node, op in enumerate(graph.op):
@@ -211,7 +211,7 @@ def gradient_sights(graph: Graph) -> list[Sight]:
 
 
 def tell(callback: Callable[[str, Any], None], sights: Sequence[Sight], variables: Mapping[str, Any],
-         output: Callable[[str], Any] | None = None) -> None:
+         output: Callable[[int], Any] | None = None) -> None:
     """Call `callback` with copies of what is seen: outputs by `output`, variables where `variables` has them."""
     for sight in sights:
         if sight.output is not None:
@@ -229,8 +229,10 @@ def _copied(graph: Graph) -> Graph:
     return result
 
 
-def _show(graph: Graph, entry: Entry, name: str) -> None:
+def _show(graph: Graph, entry: Entry, name: str) -> int:
+    """Add an output of that name, and return its number."""
     op: Any = get_op("BlockGrad")
     shown, = graph.append(op, op.Params(), name, (entry,), [(graph.shape[entry], graph.dtype[entry])], FORWARD)
     graph.outputs.append(shown)
     graph.output_names.append(name)
+    return len(graph.outputs) - 1

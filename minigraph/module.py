@@ -133,7 +133,7 @@ class Module(BaseModule):
     def output_shapes(self) -> list[tuple[str, Shape]]:
         """(name, shape) of each output."""
         self._require()
-        return [(name, kind.shape) for name, kind in self._executor.output_types.items()]
+        return [(name, kind.shape) for name, kind in zip(self.output_names, self._executor.output_types, strict=True)]
 
     # -- binding ---------------------------------------------------------------------------------------------
     def _reset_bind(self) -> None:

@@ -163,16 +163,16 @@ class Programs(Bound):
         """A ready plan's inputs and outputs are of the types of the graph's; inputs that it adds are its own affair."""
         graph, columns = self.graph, plan.buffers
         variables = {graph.name[i]: graph.first[i] for i in graph.variables()}
-        outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
-        for what, named, entries in (("input", plan.inputs, variables), ("output", plan.outputs, outputs)):
-            for name, b in named.items():
-                if name not in entries or not 0 <= b < len(columns):
-                    continue
-                wanted = graph.type_of(entries[name])
-                if (columns.shape[b], columns.dtype[b]) != (wanted.shape, wanted.dtype):
-                    raise MXNetError(f"the plan of `{plan.program}` has the {what} {name!r} as {columns.dtype[b]} "
-                                     f"{columns.shape[b]}, and here it is {wanted.dtype} {wanted.shape}; compile it "
-                                     f"here")
+        if [out.name for out in plan.outputs] != graph.output_names:
+            raise MXNetError(f"the plan of `{plan.program}` has the outputs {[out.name for out in plan.outputs]}, and "
+                             f"here they are {graph.output_names}; compile it here")
+        ends = [("input", name, b, variables[name]) for name, b in plan.inputs.items() if name in variables]
+        ends += [("output", name, b, entry) for (name, b), entry in zip(plan.outputs, graph.outputs, strict=True)]
+        for what, name, b, entry in ends:
+            wanted = graph.type_of(entry)
+            if 0 <= b < len(columns) and (columns.shape[b], columns.dtype[b]) != (wanted.shape, wanted.dtype):
+                raise MXNetError(f"the plan of `{plan.program}` has the {what} {name!r} as {columns.dtype[b]} "
+                                 f"{columns.shape[b]}, and here it is {wanted.dtype} {wanted.shape}; compile it here")
 
     def _load(self, plan: Plan) -> Any:
         """Make room for a plan's program and load it."""

@@ -9,6 +9,7 @@ import numpy as np
 from . import ndarray, random
 from .array_checks import Tolerance, as_numpy, assert_almost_equal, get_atol, get_tols
 from .base import MXNetError
+from .bound import distinct
 from .context import Context, current_context
 from .executor import Executor
 from .ndarray import NDArray
@@ -76,8 +77,8 @@ def check_symbolic_forward(sym: Any, location: Values, expected: Values, rtol: T
     executor = _bound(sym, location, aux_states, "null", ctx, dtype)
     outputs = executor.forward(is_train=False)
     if isinstance(expected, Mapping):
-        pairs = [(executor.output_dict[name], value, name)
-                 for name, value in _by_name(expected, executor.output_names, "expected").items()]
+        found = dict(zip(distinct(executor.output_names), outputs, strict=True))
+        pairs = [(found[name], value, name) for name, value in _by_name(expected, list(found), "expected").items()]
     else:
         _by_name(expected, [f"{k}" for k in range(len(outputs))], "expected")
         pairs = list(zip(outputs, expected or (), executor.output_names, strict=True))
@@ -241,7 +242,8 @@ def _run(executor: Executor, grad_req: Any) -> dict[str, np.ndarray]:
     """Outputs by name, and unless nothing is asked for, gradients by argument."""
     train = grad_req != "null"
     outputs = executor.forward(is_train=train)
-    results = {name: output.asnumpy() for name, output in zip(executor.output_names, outputs, strict=True)}
+    names = distinct([*executor.output_names, *executor.arg_names])[:len(outputs)]
+    results = {name: output.asnumpy() for name, output in zip(names, outputs, strict=True)}
     if train:
         executor.backward([ndarray.array(value, dtype=value.dtype) for value in results.values()])
         results.update((name, gradient.asnumpy()) for name, gradient in executor.grad_dict.items()

@@ -36,22 +36,22 @@ def summary(symbol: Symbol, shape: Mapping[str, Shape] | None = None, line_lengt
         if node.op is None and (node not in inputs or node.name.endswith("label")):
             continue
         weights = _new_parameters(node, counted)
-        count = sum(prod(shapes.get(weight.name, (0,))) for weight in weights)
+        count = sum(prod(shapes.get(weight, (0,))) for weight in weights)
         total += count
         lines += _rows(node, inputs, shapes, count, ends)
         lines.append("_" * line_length)
     return "\n".join([*lines, f"Total params: {total}", "_" * line_length])
 
 
-def _shapes(symbol: Symbol, shape: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Shapes of variables and of nodes' first outputs, by the node's name."""
+def _shapes(symbol: Symbol, shape: Mapping[str, Shape]) -> dict[SymbolNode, Shape]:
+    """Shapes of variables and of nodes' first outputs."""
     arguments, outputs, states = symbol.get_internals().infer_shape(**shape)
     if outputs is None:
         raise MXNetError(f"the shapes given, {dict(shape)}, leave some unknown; give those of all inputs")
     internals = symbol.get_internals()
-    found: dict[str, Shape] = {}
+    found: dict[SymbolNode, Shape] = {}
     for (node, _), each in zip(internals.outputs, outputs, strict=True):
-        found.setdefault(node.name, each)
+        found.setdefault(node, each)
     return found
 
 
@@ -70,11 +70,11 @@ def _new_parameters(node: SymbolNode, counted: set[SymbolNode]) -> list[SymbolNo
     return found
 
 
-def _rows(node: SymbolNode, inputs: set[SymbolNode], shapes: Mapping[str, Shape], count: int,
+def _rows(node: SymbolNode, inputs: set[SymbolNode], shapes: Mapping[SymbolNode, Shape], count: int,
           ends: Sequence[int]) -> list[str]:
     """A layer's lines: the first with all columns, one more for each further previous layer."""
     kind = "null" if node.op is None else node.op.name
-    shape = shapes.get(node.name)
+    shape = shapes.get(node)
     before = list(dict.fromkeys(child.name for child, _ in node.inputs
                                 if child.op is not None or child in inputs and not child.name.endswith("label")))
     first: list[Any] = [f"{node.name} ({kind})", "" if shape is None else "x".join(map(str, shape[1:])), str(count)]

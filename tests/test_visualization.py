@@ -47,3 +47,11 @@ def test_shapes_may_be_left_out_but_not_be_too_few():
     assert rows(summary(network()))[2] == ["conv", "(Convolution)", "0", "data"]
     with pytest.warns(UserWarning, match="Cannot decide shape"), pytest.raises(MXNetError, match="leave some unknown"):
         summary(network(), {"softmax_label": (2,)})
+
+
+def test_nodes_of_one_name_have_the_shapes_and_parameters_of_their_own():
+    x, w, v = map(mx.sym.Variable, ("data", "w", "v"))
+    net = mx.sym.FullyConnected(mx.sym.FullyConnected(x, w, num_hidden=7, no_bias=True, name="f"), v, num_hidden=2,
+                                no_bias=True, name="f")
+    found = rows(summary(net, {"data": (4, 3)}))
+    assert found[2:4] == [["f", "(FullyConnected)", "7", "21", "data"], ["f", "(FullyConnected)", "2", "14", "f"]]

@@ -27,7 +27,7 @@ def storages_by_death(plan: Plan) -> dict[int, list[int]]:
     dies: dict[int, int] = {}
     for b, root in enumerate(roots):
         dies[root] = max(dies.get(root, 0), columns.dies[b])
-    outputs = {roots[b] for b in plan.outputs.values()}
+    outputs = {roots[out.buffer] for out in plan.outputs}
     result: dict[int, list[int]] = {}
     for b, death in dies.items():
         if is_transient(plan.arenas[columns.arena[b]]) and b not in outputs:

@@ -279,9 +279,9 @@ class Pass:
     changes: tuple[str, ...] = ()
 
 
-def head_gradient_name(output: str) -> str:
-    """The name of the input that carries the head gradient of an output."""
-    return f"{output}_head_grad"
+def head_gradient_name(output: int) -> str:
+    """The name of the input that carries the head gradient of the output of that number."""
+    return f"__head_grad_{output}__"
 
 
 def gradient_name(argument: str) -> str:

@@ -46,12 +46,12 @@ def _wanted(graph: Graph, request: Request) -> dict[Entry, str]:
 def _heads(b: GraphBuilder) -> list[tuple[Entry, Entry | None]]:
     heads: list[tuple[Entry, Entry | None]] = []
     graph = b.graph
-    for entry, name in zip(graph.heads, graph.output_names, strict=True):
+    for k, entry in enumerate(graph.heads):
         node = graph.node_of[entry]
         op = graph.op[node]
         head = None
         if op is None or not op.is_loss(graph.params[node]):
-            head = b.variable(head_gradient_name(name), graph.shape[entry], graph.dtype[entry], "input")
+            head = b.variable(head_gradient_name(k), graph.shape[entry], graph.dtype[entry], "input")
         heads.append((entry, head))
     return heads
 

@@ -19,6 +19,7 @@ from ..plan.plan import (
     Figures,
     InstructionColumns,
     Kind,
+    Output,
     Persistent,
     Plan,
 )
@@ -71,7 +72,7 @@ class _Lowering:
                           persistent_bytes + state.lower_bound_bytes,
                           state.packing, 0.0, {}, state.step_seconds, state.plain_step_seconds,
                           state.recompute_flops)
-        outputs = dict(zip(graph.output_names, graph.outputs, strict=True))
+        outputs = tuple(map(Output, graph.output_names, graph.outputs))
         return Plan(state.request.program, state.request.memory, tuple(self._arenas()), self.buffers, self.code,
                     self._persistent(), self._inputs(), outputs, self._ranges(),
                     fingerprint(state.symbol_graph, state.request), figures,

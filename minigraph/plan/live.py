@@ -47,7 +47,7 @@ def device_storages(plan: Plan) -> Storages:
             members[r].append(b)
     for held in members.values():
         held.sort(key=plan.buffers.born.__getitem__)
-    kept = {int(root[b]) for b in (*plan.outputs.values(), *(tensor.first for tensor in plan.persistent))}
+    kept = {int(root[b]) for b in (*(out.buffer for out in plan.outputs), *(held.first for held in plan.persistent))}
     first = np.array(list(members), np.int64)
     sizes = np.array([align(plan.buffers.bytes[b]) for b in members], np.int64)
     return Storages(sizes, born[first], np.minimum(dies[first], len(plan)),

@@ -71,7 +71,8 @@ class Operands:
     def _check_ends(self) -> None:
         """What the outside sees is row-major, and a persistent tensor keeps its type."""
         persistent = self.plan.persistent
-        for b in (*self.plan.inputs.values(), *self.plan.outputs.values(), *(t.first for t in persistent)):
+        outputs = (out.buffer for out in self.plan.outputs)
+        for b in (*self.plan.inputs.values(), *outputs, *(t.first for t in persistent)):
             if self.kinds[self.kind_of[b]].layout != PLAIN:
                 self.places.fail(f"{self.operand(b)} is an input, an output or persistent; it must be row-major")
         for tensor in persistent:

@@ -209,6 +209,13 @@ class Persistent:
     last: int
 
 
+class Output(NamedTuple):
+    """What the outside reads at the end. Outputs are told apart by their position: several may have one name."""
+
+    name: str
+    buffer: int
+
+
 @dataclass(frozen=True)
 class Figures:
     """The planner's own figures about one program, in bytes of the device arenas.
@@ -233,8 +240,8 @@ class Plan:
     """A program ready to run: arenas, buffers, instructions and what the outside reads and writes.
 
     `ranges` names the parts that can be run alone, as (first, past the last) instruction: `step`, `eval`, or `forward`
-    and `backward`. `inputs` and `outputs` give buffers by name; inputs are filled before the first range runs, those
-    in `late_inputs` (head gradients) before `backward` does.
+    and `backward`. `inputs` gives buffers by name, which are filled before the first range runs, those in
+    `late_inputs` (head gradients) before `backward` does; `outputs` are in the order of the symbol's.
     `parameters` are the updated or differentiated arguments in the order of the control buffer's rates;
     `without_gradient` those of them that no output depends on, so that no update may touch them. `expected` tells by a
     digest what each output, in order, and then each persistent tensor is computed from (`values.py`), or nothing.
@@ -247,7 +254,7 @@ class Plan:
     instructions: InstructionColumns
     persistent: tuple[Persistent, ...]
     inputs: dict[str, int]
-    outputs: dict[str, int]
+    outputs: tuple[Output, ...]
     ranges: dict[str, tuple[int, int]]
     fingerprint: str
     figures: Figures

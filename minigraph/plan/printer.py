@@ -9,7 +9,7 @@
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..base import format_bytes
 from .plan import Arena, Kind, Plan
@@ -24,7 +24,7 @@ def format_plan(plan: Plan, buffers: bool = False) -> str:
              f"{format_bytes(plan.planned_bytes)} planned"]
     lines += [f"arena {arena.name}: {format_bytes(arena.bytes)} of {_memory(arena)}" for arena in plan.arenas]
     lines += [f"range {name}: [{first}, {last})" for name, (first, last) in plan.ranges.items()]
-    lines += _named("input", plan.inputs) + _named("output", plan.outputs)
+    lines += _named("input", plan.inputs.items()) + _named("output", plan.outputs)
     lines += [f"persistent {p.name}: %{p.first} -> %{p.last}" for p in plan.persistent]
     width = len(str(max(len(plan) - 1, 0)))
     places = _places(plan)
@@ -59,8 +59,8 @@ def _memory(arena: Arena) -> str:
             f"{format_bytes(arena.page_bytes)}")
 
 
-def _named(what: str, buffers: dict[str, int]) -> list[str]:
-    return [f"{what} {name}: %{b}" for name, b in buffers.items()]
+def _named(what: str, buffers: Iterable[tuple[str, int]]) -> list[str]:
+    return [f"{what} {name}: %{b}" for name, b in buffers]
 
 
 def _places(plan: Plan) -> list[str]:

@@ -1,6 +1,6 @@
 """Plans as files: one JSON object of columns, compressed by gzip when the name ends in `.gz`.
 
-    {"format": "minigraph-plan", "version": 3, "fingerprint": "...", "checksum": ..., "plan": {...}}
+    {"format": "minigraph-plan", "version": 4, "fingerprint": "...", "checksum": ..., "plan": {...}}
 
 Parameters are kept as {field: value}, each different set once, and read back through the op's own declaration, so a
 file holds no code. The checksum is the CRC-32 of the plan's compact JSON text.
@@ -24,7 +24,7 @@ from ..formats.atomic import write_atomically
 from ..ops.params import parse_params
 from ..ops.registry import get_op
 from .diff import diff
-from .plan import Arena, BufferColumns, Extent, Figures, InstructionColumns, Persistent, Plan
+from .plan import Arena, BufferColumns, Extent, Figures, InstructionColumns, Output, Persistent, Plan
 from .reading import (
     Reader,
     converting,
@@ -37,7 +37,7 @@ from .reading import (
 )
 
 __all__ = ["FORMAT_VERSION", "diff", "dumps", "load", "loads", "save"]
-FORMAT, FORMAT_VERSION = "minigraph-plan", 3
+FORMAT, FORMAT_VERSION = "minigraph-plan", 4
 
 
 def dumps(plan: Plan) -> str:
@@ -188,8 +188,8 @@ def _decode(body: dict[str, Any], fingerprint: str, where: str) -> Plan:
     for name in ("streams", "parameters", "without_gradient", "late_inputs", "expected"):
         require_list(values[name], "a text", name)
         values[name] = tuple(values[name])
-    for name in ("inputs", "outputs"):
-        require_object(values[name], "a whole number", name)
+    require_object(values["inputs"], "a whole number", "inputs")
+    values["outputs"] = tuple(starmap(Output, _rows(body["outputs"], "outputs", 1, 1)))
     values["arenas"] = _arenas(body["arenas"])
     values["persistent"] = tuple(Persistent(*row) for row in _rows(body["persistent"], "persistent", 1, 2))
     values["figures"] = _figures(body["figures"])

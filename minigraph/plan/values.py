@@ -142,7 +142,7 @@ class Values:
         plan, places = self.plan, self.places
         if not plan.expected:
             return 0
-        held = [(f"output {name!r}", b) for name, b in plan.outputs.items()]
+        held = [(f"output {name!r}", b) for name, b in plan.outputs]
         held += [(f"persistent tensor {tensor.name!r}", tensor.last) for tensor in plan.persistent]
         if len(held) != len(plan.expected):
             places.fail(f"the plan tells what {len(plan.expected)} values are, and has {len(held)} outputs and "

@@ -187,7 +187,7 @@ class _Playback:
     def _finish(self) -> None:
         """Outputs and persistent tensors hold their values, the latter at home; every buffer had its writer."""
         last = [(tensor.name, tensor.last) for tensor in self.plan.persistent]
-        outputs = list(self.plan.outputs.items())
+        outputs = self.plan.outputs
         for name, b in outputs:
             self._check_held(f"output {name!r}", b)
             writer = self.writer[self.value[b]]

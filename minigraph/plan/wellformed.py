@@ -147,7 +147,7 @@ def _check_named(places: Places) -> None:
     programs write."""
     plan = places.plan
     held = [(t.name, b) for t in plan.persistent for b in (t.first, t.last)]
-    for name, b in (*plan.inputs.items(), *plan.outputs.items(), *held):
+    for name, b in (*plan.inputs.items(), *plan.outputs, *held):
         if not 0 <= b < len(places):
             places.fail(f"{name!r} is buffer {b}; the plan has buffers 0 to {len(places) - 1}")
     for name in plan.late_inputs:

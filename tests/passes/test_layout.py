@@ -153,7 +153,7 @@ def test_without_offers_nothing_changes():
 def test_an_output_is_plain_though_its_maker_is_not():
     state = compiled(conv(mx.sym.Variable("data"), "c"))
     assert ops(state) == ["_to_blocked", "Convolution", "_to_plain"]
-    assert state.plan.buffers.layout[next(iter(state.plan.outputs.values()))] == PLAIN
+    assert state.plan.buffers.layout[state.plan.outputs[0].buffer] == PLAIN
 
 
 def test_blocks_count_the_channels_that_fill_them_up():

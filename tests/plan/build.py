@@ -23,6 +23,7 @@ from minigraph.plan.plan import (
     Figures,
     InstructionColumns,
     Kind,
+    Output,
     Persistent,
     Plan,
 )
@@ -214,7 +215,7 @@ class Maker:
         names = self.buffers.name
         return Plan("step", "plain", self._arenas(), self.buffers, self.code,
                     tuple(Persistent(names[first], first, last) for first, last in persistent),
-                    {names[b]: b for b in inputs}, {names[b]: b for b in outputs},
+                    {names[b]: b for b in inputs}, tuple(Output(names[b], b) for b in outputs),
                     ranges or {"step": (0, len(self.code))}, "print",
                     Figures(len(self.code), 4096, 1024, "first fit", 0.5, {"pack": 0.25}))
 

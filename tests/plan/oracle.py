@@ -185,7 +185,7 @@ def value_faults(plan: Plan) -> Iterator[str]:
                 if old != b and until[old] > i and not ends:
                     yield f"{i} overwrites {old}"
                 memory[byte] = b
-    for b in (*plan.outputs.values(), *(t.last for t in plan.persistent)):
+    for b in (*(out.buffer for out in plan.outputs), *(t.last for t in plan.persistent)):
         if columns.dies[b] < n:
             yield f"{b} dies before the end"
         if any(memory.get(byte) != value_of(plan, b) for byte in where.of(b)):
@@ -258,6 +258,6 @@ def play(plan: Plan, seed: int) -> int:
         for b in written(plan, i):
             for byte in where.of(b):
                 memory[byte] = b if phase == "end" else memory[byte] if memory[byte] in held else -2
-    for b in (*plan.outputs.values(), *(t.last for t in plan.persistent)):
+    for b in (*(out.buffer for out in plan.outputs), *(t.last for t in plan.persistent)):
         wrong += sum(memory[byte] != value_of(plan, b) for byte in where.of(b))
     return wrong

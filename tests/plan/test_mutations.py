@@ -63,7 +63,7 @@ def outputs(made: Plan) -> dict[str, np.ndarray]:
                   for name, b in made.inputs.items()})
         for part in made.ranges:
             run.program.run(part)
-        return {name: np.array(run.value(b)) for name, b in made.outputs.items()}
+        return {name: np.array(run.value(b)) for name, b in made.outputs}
     finally:
         run.close()
 
@@ -156,7 +156,7 @@ def test_plans_with_a_changed_type_are_refused_or_give_the_same_bits() -> None:
 
 def is_end(made: Plan, changed: Plan) -> bool:
     """Whether what is changed is given or taken by the outside, which may do so in any type that fits."""
-    ends = {*made.inputs.values(), *made.outputs.values(), *(t.first for t in made.persistent)}
+    ends = {*made.inputs.values(), *(out.buffer for out in made.outputs), *(t.first for t in made.persistent)}
     return any(made.buffer(b) != changed.buffer(b) for b in ends)
 
 

@@ -11,7 +11,7 @@ import pytest
 import minigraph as mx
 from minigraph.base import OutOfMemoryError
 from minigraph.optimizer import SGD
-from minigraph.plan.plan import Kind, Persistent, Plan
+from minigraph.plan.plan import Kind, Output, Persistent, Plan
 from minigraph.plan.serialize import dumps, loads
 from minigraph.plan.verify import VerificationError, verify
 from minigraph.planning import plan as compiled
@@ -62,8 +62,8 @@ def test_the_values_of_every_kind_of_plan_are_those_of_its_graph_also_from_a_fil
 @pytest.mark.parametrize("form", PLANS)
 def test_outputs_that_are_exchanged_are_refused(form: str) -> None:
     plan = PLANS[form]()
-    (first, a), (second, b) = plan.outputs.items()
-    error = failure(replace(plan, outputs={first: b, second: a}))
+    (first, a), (second, b) = plan.outputs
+    error = failure(replace(plan, outputs=(Output(first, b), Output(second, a))))
     assert f"output {first!r}" in str(error) and "not computed as the graph says" in str(error)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minigraph.plan.plan import Persistent, Plan
+from minigraph.plan.plan import Output, Persistent, Plan
 from minigraph.plan.verify import verify
 
 from .build import Maker, chain, corrupt, swap, training
@@ -206,9 +206,7 @@ def test_an_output_that_is_overwritten_before_the_end_is_caught() -> None:
 
 
 def test_an_output_or_a_persistent_tensor_that_dies_before_the_end_is_caught() -> None:
-    plan = training()
-    plan.outputs["gradient"] = 3
-    error = failure(plan)
+    error = failure(dataclasses.replace(training(), outputs=(Output("gradient", 3),)))
     assert_names(error, (1, 4), byte_range=(128, 192))
     assert "needed to the end" in str(error)
     assert_names(failure(corrupt(training(), b_dies=(4, 3), i_reads=(3, (2, 2)))), (2, 4), arena="persistent")
@@ -217,7 +215,7 @@ def test_an_output_or_a_persistent_tensor_that_dies_before_the_end_is_caught() -
 def test_a_persistent_tensor_that_does_not_end_at_home_is_caught() -> None:
     plan = training()
     moved = dataclasses.replace(plan, persistent=(Persistent("weight", 1, 5),))
-    error = failure(dataclasses.replace(moved, outputs={}))
+    error = failure(dataclasses.replace(moved, outputs=()))
     assert "must end where it started" in str(error)
     assert set(error.instructions) == {-1, 3}
 

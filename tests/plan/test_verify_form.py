@@ -216,5 +216,5 @@ def test_fills_and_events_and_unknown_ops_and_kinds_are_checked() -> None:
 
 def test_empty_columns_are_a_plan() -> None:
     plan = dataclasses.replace(chain(), buffers=BufferColumns(), instructions=InstructionColumns(), persistent=(),
-                               inputs={}, outputs={}, ranges={}, arenas=())
+                               inputs={}, outputs=(), ranges={}, arenas=())
     verify(plan)

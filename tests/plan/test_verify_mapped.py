@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minigraph.plan.plan import OUT_STREAM, Arena, Extent, Plan
+from minigraph.plan.plan import OUT_STREAM, Arena, Extent, Output, Plan
 from minigraph.plan.verify import VerificationError, verify
 
 from .build import Maker, chain, corrupt, mapped_arena, scattered, training
@@ -77,7 +77,7 @@ def test_a_live_piece_that_is_overwritten_by_another_address_is_caught() -> None
 
 def test_an_output_whose_pieces_were_taken_is_caught_at_the_first_of_them() -> None:
     plan = scattered()
-    error = failure(replace(plan, outputs={**plan.outputs, "a": 1}))
+    error = failure(replace(plan, outputs=(*plan.outputs, Output("a", 1))))
     assert_names(error, (3, 5), byte_range=(192, 256))
     assert "but its bytes hold buffer 4 'c'" in str(error)
 

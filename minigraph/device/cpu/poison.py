@@ -62,7 +62,7 @@ def deaths(plan: Plan) -> dict[int, list[int]]:
     """
     finder, roots = _Finder(plan), storage_roots(plan)
     columns = plan.buffers
-    kept = {roots[b] for b in plan.outputs.values()}
+    kept = {roots[out.buffer] for out in plan.outputs}
     kept.update(roots[b] for tensor in plan.persistent for b in (tensor.first, tensor.last))
     until = [0] * len(columns)
     members: dict[int, list[int]] = {}

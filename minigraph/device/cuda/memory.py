@@ -351,7 +351,7 @@ class SeparateMemory(CudaMemory):
 
     def ran(self, plan: Plan, binding: Binding) -> None:
         """Note where outputs lie, for they are asked for by their place in the arena."""
-        for b in (*plan.outputs.values(), *plan.inputs.values()):
+        for b in (*(out.buffer for out in plan.outputs), *plan.inputs.values()):
             self._last[plan.arenas[plan.buffers.arena[b]].name, plan.buffers.offset[b]] = binding.addresses[b]
 
     def close(self) -> None:

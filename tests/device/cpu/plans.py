@@ -61,7 +61,7 @@ def expected(plan: Plan, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
         else:
             outs[0][...] = code.value[i] if kind == Kind.FILL else ins[0]
         values.update(zip(code.writes[i], outs, strict=True))
-    named = {**plan.outputs, **{t.name: t.last for t in plan.persistent}}
+    named = {**dict(plan.outputs), **{t.name: t.last for t in plan.persistent}}
     return {name: value(b) for name, b in named.items()}
 
 
@@ -93,7 +93,7 @@ def run(program: CpuProgram, given: Mapping[str, np.ndarray]) -> dict[str, np.nd
     set_values(program, given)
     for name in sorted(program.plan.ranges, key=program.plan.ranges.__getitem__):
         program.run(name)
-    named = {**program.plan.outputs, **{t.name: t.last for t in program.plan.persistent}}
+    named = {**dict(program.plan.outputs), **{t.name: t.last for t in program.plan.persistent}}
     return {name: program.array(b).copy() for name, b in named.items()}
 
 

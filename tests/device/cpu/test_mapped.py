@@ -170,8 +170,8 @@ def test_two_groups_have_pages_of_their_own() -> None:
     one, other = feeds(plan, 1), feeds(plan, 2)
     wanted = run(first, one)
     assert same_bits(run(second, other), expected(plan, other))
-    assert same_bits({name: first.array(b).copy() for name, b in plan.outputs.items()},
-                     {name: wanted[name] for name in plan.outputs})
+    assert same_bits({name: first.array(b).copy() for name, b in plan.outputs},
+                     {name: wanted[name] for name, _ in plan.outputs})
 
 
 def test_mapped_pages_take_the_planned_bytes_once_and_are_counted_as_arrays_are() -> None:
@@ -209,7 +209,7 @@ def test_after_a_poisoned_run_nothing_but_outputs_is_left_in_any_page() -> None:
         program = load(plan, CpuDevice(delay=Delay(0, 1e-3, 1e-3, 1e-3)), poison=True)
         wanted = expected(plan, feeds(plan))["out"]
         assert np.array_equal(run(program, feeds(plan))["out"], wanted)
-        program.array(plan.outputs["out"]).view(np.uint8)[:] = 0xFF
+        program.array(dict(plan.outputs)["out"]).view(np.uint8)[:] = 0xFF
         assert (program.memory.view("transient", 0, (plan.arenas[1].bytes,), BYTES) == 0xFF).all()
 
 

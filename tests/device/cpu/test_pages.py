@@ -61,10 +61,10 @@ def test_extents_that_continue_each_other_take_one_mapping() -> None:
 
 def test_views_of_results_outlive_program_arenas_and_memory() -> None:
     plans = (remapped(chain(4, 1, FLOATS), seed) for seed in range(20))
-    plan = next(plan for plan in plans if plan.buffers.arena[plan.outputs["out"]] > 2)
+    plan = next(plan for plan in plans if plan.buffers.arena[dict(plan.outputs)["out"]] > 2)
     before, program = mappings(), load(plan)
     wanted = run(program, feeds(plan))["out"]
-    view = program.array(plan.outputs["out"])
+    view = program.array(dict(plan.outputs)["out"])
     program.memory.close()
     del program
     assert np.array_equal(view, wanted)
@@ -97,11 +97,11 @@ def test_a_forked_child_is_refused_its_parents_pages_and_changes_none() -> None:
     program = load(plan)
     given = feeds(plan)
     wanted = run(program, given)
-    for use in (lambda: program.run("step"), lambda: program.array(plan.outputs["out"]),
+    for use in (lambda: program.run("step"), lambda: program.array(dict(plan.outputs)["out"]),
                 lambda: program.feed("data", given["data"]), lambda: load(remapped(plan, 1), memory=program.memory)):
         assert "belong to the process" in training.in_a_forked_child(use)
     assert training.in_a_forked_child(lambda: program.array(plan.persistent[0].first)) == "nothing"
-    assert np.array_equal(program.array(plan.outputs["out"]), wanted["out"])
+    assert np.array_equal(program.array(dict(plan.outputs)["out"]), wanted["out"])
     assert same_bits(run(program, given), wanted)
 
 
@@ -114,7 +114,7 @@ def test_a_forked_child_may_bind_and_map_for_itself() -> None:
         assert same_bits(run(load(plan), feeds(plan)), wanted)
 
     assert training.in_a_forked_child(child) == "nothing"
-    assert np.array_equal(program.array(plan.outputs["out"]), wanted["out"])
+    assert np.array_equal(program.array(dict(plan.outputs)["out"]), wanted["out"])
 
 
 def test_an_array_that_a_forked_child_kept_ends_it_at_the_first_access() -> None:

@@ -27,7 +27,7 @@ def test_after_a_run_nothing_but_outputs_and_persistent_tensors_is_left(distance
         program = load(plan, CpuDevice(delay=Delay(0, 1e-3, 1e-3, 1e-3)), poison=True)
         assert same_bits(run(program, feeds(plan)), expected(plan, feeds(plan)))
         left = bytes_of(program, "transient").copy()
-        out = plan.buffer(plan.outputs["out"])
+        out = plan.buffer(dict(plan.outputs)["out"])
         assert not (left[out.offset:out.offset + out.bytes] == 0xFF).all()
         left[out.offset:out.offset + out.bytes] = 0xFF
         assert (left == 0xFF).all()
@@ -68,7 +68,7 @@ def test_nearly_all_storages_of_random_plans_have_a_death() -> None:
     storages = dead = 0
     for seed in range(40):
         plan = random_plan(seed, 20)
-        kept = {*plan.outputs.values(), *(b for t in plan.persistent for b in (t.first, t.last))}
+        kept = {*(out.buffer for out in plan.outputs), *(b for t in plan.persistent for b in (t.first, t.last))}
         storages += sum(shares < 0 and b not in kept for b, shares in enumerate(plan.buffers.shares))
         dead += sum(map(len, deaths(plan).values()))
     assert dead > 0.8 * storages

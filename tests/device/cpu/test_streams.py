@@ -49,7 +49,7 @@ def test_timing_instructions_one_by_one_gives_the_bits_of_a_run_and_a_time_for_e
         seconds = program.times(lambda ticks=ticks: float(next(ticks)))
         assert len(seconds) == len(plan) and all(each > 0 for each in seconds)
         wanted = expected(plan, given)
-        assert all(np.array_equal(program.array(b), wanted[name]) for name, b in plan.outputs.items())
+        assert all(np.array_equal(program.array(b), wanted[name]) for name, b in plan.outputs)
 
 
 @pytest.mark.parametrize("space", ["host", "file"])

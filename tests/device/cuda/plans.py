@@ -74,7 +74,7 @@ def load(plan: Plan, **options: Any):
 
 
 def output(program, name: str = "out"):
-    b = program.plan.outputs[name]
+    b = dict(program.plan.outputs)[name]
     columns, arenas = program.plan.buffers, program.plan.arenas
     return program.memory.read(arenas[columns.arena[b]].name, columns.offset[b], columns.shape[b], columns.dtype[b])
 
