@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .oracles import oracle
@@ -70,3 +71,53 @@ def roi_align(p: Any, data: Tensor, rois: Tensor) -> list[Tensor]:
                 found.append(total.reshape(-1, bins_h, bins_w)[:, i, j] if p.position_sensitive else total)
     out = torch.stack(found)
     return [out.reshape(len(rois), bins_h, bins_w, -1).permute(0, 3, 1, 2)]
+
+
+# -- windows -------------------------------------------------------------------------------------------------
+def as_planes(p: Any) -> dict[str, Any]:
+    """The sizes of windows over one or two axes, as torch takes them."""
+    n = len(p.kernel)
+    fill = (1,) * (2 - n)
+    return {"kernel_size": fill + p.kernel, "stride": fill + (p.stride or (1,) * n),
+            "dilation": fill + (p.dilate or (1,) * n), "padding": (0,) * (2 - n) + (p.pad or (0,) * n)}
+
+
+@oracle("im2col")
+def im2col(p: Any, x: Tensor) -> list[Tensor]:
+    n = len(p.kernel)
+    if n <= 2:
+        return [F.unfold(x if n == 2 else x.unsqueeze(2), **as_planes(p))]
+    for axis, (k, s) in enumerate(zip(p.kernel, p.stride or (1,) * n, strict=True), 2):
+        x = x.unfold(axis, k, s)
+    return [x.permute(0, 1, 5, 6, 7, 2, 3, 4).reshape(len(x), -1, math.prod(x.shape[2:5]))]
+
+
+@oracle("col2im")
+def col2im(p: Any, x: Tensor) -> list[Tensor]:
+    n = len(p.kernel)
+    if n <= 2:
+        images = F.fold(x, (1,) * (2 - n) + p.output_size, **as_planes(p))
+        return [images if n == 2 else images.squeeze(2)]
+    images = torch.zeros(len(x), x.shape[1] // math.prod(p.kernel), *p.output_size, dtype=x.dtype, requires_grad=True)
+    return list(torch.autograd.grad(im2col(p, images)[0], images, x, create_graph=True))
+
+
+@oracle("Correlation")
+def correlation(p: Any, first: Tensor, second: Tensor) -> list[Tensor]:
+    a, b = (F.pad(x, (p.pad_size,) * 4) for x in (first, second))
+    half, steps = p.kernel_size // 2, p.max_displacement // p.stride2
+    border = half + p.max_displacement
+    height, width = (n - 2 * border for n in a.shape[2:])
+    found = []
+    for dy in range(-steps, steps + 1):
+        for dx in range(-steps, steps + 1):
+            total = torch.zeros_like(a[:, 0, :1, :1])
+            for h in range(-half, half + 1):
+                for w in range(-half, half + 1):
+                    y, x = border + h, border + w
+                    one = a[:, :, y:y + height:p.stride1, x:x + width:p.stride1]
+                    y, x = y + dy * p.stride2, x + dx * p.stride2
+                    two = b[:, :, y:y + height:p.stride1, x:x + width:p.stride1]
+                    total = total + (one * two if p.is_multiply else (one - two).abs()).sum(1)
+            found.append(total / (first.shape[1] * p.kernel_size ** 2))
+    return [torch.stack(found, 1)]
