@@ -121,3 +121,28 @@ def correlation(p: Any, first: Tensor, second: Tensor) -> list[Tensor]:
                     total = total + (one * two if p.is_multiply else (one - two).abs()).sum(1)
             found.append(total / (first.shape[1] * p.kernel_size ** 2))
     return [torch.stack(found, 1)]
+
+
+# -- sizes ---------------------------------------------------------------------------------------------------
+@oracle("_contrib_AdaptiveAvgPooling2D")
+def adaptive_average(p: Any, x: Tensor) -> list[Tensor]:
+    return [F.adaptive_avg_pool2d(x, (p.output_size or (1,))[0] if len(p.output_size) < 2 else p.output_size)]
+
+
+@oracle("_contrib_BilinearResize2D")
+def bilinear_resize(p: Any, x: Tensor, like: Tensor | None = None) -> list[Tensor]:
+    height, width = x.shape[2:]
+    size = {"size": (p.height if p.scale_height is None else int(height * p.scale_height),
+                     p.width if p.scale_width is None else int(width * p.scale_width)),
+            "odd_scale": (8, 3), "to_even_down": (4, 4), "to_odd_up": (5, 5),
+            "like": tuple(like.shape[2:]) if like is not None else None}[p.mode]
+    return [F.interpolate(x, size, mode="bilinear", align_corners=p.align_corners)]
+
+
+@oracle("_resize_weights")
+def resize_weights(p: Any) -> list[Tensor]:
+    """The images of unit vectors."""
+    units = torch.eye(p.length, dtype=torch.float64)[:, None, None]
+    if p.kind == "average":
+        return [F.adaptive_avg_pool2d(units, (1, p.count))[:, 0, 0].T]
+    return [F.interpolate(units, (1, p.count), mode="bilinear", align_corners=p.kind == "centres")[:, 0, 0].T]

@@ -87,3 +87,23 @@ def test_matrices_of_one_rank_multiply_and_others_are_refused():
         mx.sym.linalg.sumlogdiag(V("a")).infer_shape(a=(2, 3))
     with pytest.raises(MXNetError, match="transpose the operands"):
         mx.sym.linalg.gemm2(V("a"), V("b"), axis=1).infer_shape(a=(2, 3, 4, 5), b=(2, 3, 5, 4))
+
+
+def test_images_are_resized_between_centres_or_corners_as_mxnet_does():
+    x = np.arange(6.0).reshape(1, 1, 2, 3)
+    size = {"height": 3, "width": 4}
+    found, = values(mx.sym.contrib.BilinearResize2D(V("x"), **size), x=x)
+    np.testing.assert_allclose(found[0, 0], [[0, 2 / 3, 4 / 3, 2], [1.5, 13 / 6, 17 / 6, 3.5], [3, 11 / 3, 13 / 3, 5]],
+                               rtol=1e-6)
+    found, = values(mx.sym.contrib.BilinearResize2D(V("x"), align_corners=False, **size), x=x)
+    np.testing.assert_allclose(found[0, 0], [[0, 0.625, 1.375, 2], [1.5, 2.125, 2.875, 3.5], [3, 3.625, 4.375, 5]],
+                               rtol=1e-6)
+    with pytest.raises(MXNetError, match="would become 2 x 0 pixels"):
+        mx.sym.contrib.BilinearResize2D(V("x"), scale_height=0.5, scale_width=0.1).infer_shape(x=(1, 1, 4, 5))
+
+
+def test_adaptive_pooling_takes_means_of_overlapping_stretches():
+    found, = values(mx.sym.contrib.AdaptiveAvgPooling2D(V("x"), output_size=2), x=np.arange(9.0).reshape(1, 1, 3, 3))
+    assert found[0, 0].tolist() == [[2, 3], [5, 6]]
+    with pytest.raises(MXNetError, match="give height and width, at least 1 each"):
+        mx.sym.contrib.AdaptiveAvgPooling2D(V("x"), output_size=(0, 2)).infer_shape(x=(1, 1, 3, 3))
