@@ -11,7 +11,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Entry, PartialShape, Shape, TensorType
 from .chunks import CHUNK_BYTES, chunks
 from .elemwise import only
-from .op import Arrays, Op, Sample, Sliced, Workspace, is_complete
+from .op import Arrays, Op, Sample, Sliced, Workspace, is_complete, merge_shapes
 from .params import param
 from .pointwise import Found
 from .registry import register
@@ -80,6 +80,14 @@ class SoftmaxParams:
 
 
 @dataclass(frozen=True)
+class SoftmaxLengthParams(SoftmaxParams):
+    """Parameters of softmax."""
+
+    use_length: bool = param(False, "bool", "whether a second input tells how many of the numbers count, and the rest "
+                                            "are to be 0")
+
+
+@dataclass(frozen=True)
 class SoftmaxActivationParams:
     """Parameters of SoftmaxActivation."""
 
@@ -129,20 +137,52 @@ class Softmax(SoftmaxBase):
     """
 
     name = "softmax"
-    Params = SoftmaxParams
+    Params = SoftmaxLengthParams
 
-    def sliced(self, p: SoftmaxParams, ins: Sequence[TensorType],
+    def inputs(self, p: SoftmaxLengthParams) -> tuple[str, ...]:
+        return ("data", "length") if p.use_length else ("data",)
+
+    def infer_shape(self, p: SoftmaxLengthParams, ins: list[PartialShape], outs: list[PartialShape],
+                    ) -> tuple[list[PartialShape], list[PartialShape]]:
+        (data,), out = super().infer_shape(p, ins[:1], outs)
+        if not p.use_length:
+            return [data], out
+        rest = None if data is None else tuple(
+            d for k, d in enumerate(data) if k != axis_in(p.axis, len(data)))
+        return [data, merge_shapes(ins[1], rest)], out
+
+    def infer_dtype(self, p: SoftmaxLengthParams, ins: list[np.dtype | None], outs: list[np.dtype | None],
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        (data,), out = super().infer_dtype(p, ins[:1], outs)
+        return [data, *ins[1:]], out
+
+    def expand(self, b: Builder, p: SoftmaxLengthParams, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
+        if not p.use_length:
+            return super().expand(b, p, ins, train)
+        shape, dtype = b.shape(ins[0]), b.dtype(ins[0])
+        axis = axis_in(p.axis, len(shape))
+        numbers = b.node("_arange", [], start=0.0, stop=float(shape[axis]))
+        numbers = b.node("Reshape", numbers, shape=tuple(n if k == axis else 1 for k, n in enumerate(shape)))
+        lengths = b.node("Cast", b.node("BlockGrad", [ins[1]]), dtype=np.dtype(np.float32))
+        lengths = b.node("expand_dims", lengths, axis=axis)
+        counts = only(b.node("broadcast_lesser", [*numbers, *lengths]))
+        # A number so low, and not -inf, that a row of length 0 is 0 too, and not NaN.
+        low = b.node("_full", [], shape=shape, dtype=dtype, value=float(np.finfo(dtype).min))
+        found = b.node(self.name, b.node("where", [counts, ins[0], *low]), axis=axis, temperature=p.temperature)
+        return b.node("where", [counts, *found, *b.node("zeros_like", found)])
+
+    def sliced(self, p: SoftmaxLengthParams, ins: Sequence[TensorType],
                outs: Sequence[TensorType]) -> Sliced | None:
         return Sliced.every(ins, outs) if axis_in(p.axis, len(ins[0].shape)) else None
 
-    def compute(self, p: SoftmaxParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
+    def compute(self, p: SoftmaxLengthParams, ins: Arrays, outs: Arrays, work: Workspace) -> None:
         softmax_into(ins[0], outs[0], layout(ins[0].shape, p.axis), p.temperature, work)
 
-    def gradient(self, b: Builder, p: SoftmaxParams, ins: Sequence[Entry], outs: Sequence[Entry],
+    def gradient(self, b: Builder, p: SoftmaxLengthParams, ins: Sequence[Entry], outs: Sequence[Entry],
                  grads: Found, wanted: Sequence[bool]) -> Found:
         if grads[0] is None or not wanted[0]:
             return [None]
-        return [only(b.node("_softmax_backward", [grads[0], outs[0]], **vars(p)))]
+        return [only(b.node("_softmax_backward", [grads[0], outs[0]], axis=p.axis, temperature=p.temperature))]
 
     def samples(self) -> Sequence[Sample]:
         return [Sample({}, ((3, 4),)), Sample({"axis": 1}, ((2, 3, 4),)),

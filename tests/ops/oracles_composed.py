@@ -151,3 +151,45 @@ def sumlogdiag(p: Any, a: Tensor) -> list[Tensor]:
 @oracle("_linalg_extractdiag")
 def extractdiag(p: Any, a: Tensor) -> list[Tensor]:
     return [a.diagonal(p.offset, -2, -1)]
+
+
+@oracle("ravel_multi_index")
+def ravel(p: Any, x: Tensor) -> list[Tensor]:
+    number = torch.zeros_like(x[0])
+    for row, size in zip(x, p.shape, strict=True):
+        number = number * size + row
+    return [number.detach()]
+
+
+@oracle("unravel_index")
+def unravel(p: Any, x: Tensor) -> list[Tensor]:
+    rows, rest = [], x.long()
+    for size in p.shape[:0:-1]:
+        rows.insert(0, rest % size)
+        rest = rest // size
+    return [torch.stack([rest, *rows]).to(x.dtype)]
+
+
+@oracle("batch_take")
+def batch_take(p: Any, a: Tensor, indices: Tensor) -> list[Tensor]:
+    return [a[torch.arange(len(a)), indices.long()]]
+
+
+@oracle("_contrib_isnan")
+def is_nan(p: Any, x: Tensor) -> list[Tensor]:
+    return [torch.isnan(x).to(x.dtype)]
+
+
+@oracle("_contrib_isinf")
+def is_inf(p: Any, x: Tensor) -> list[Tensor]:
+    return [torch.isinf(x).to(x.dtype)]
+
+
+@oracle("_contrib_isfinite")
+def is_finite(p: Any, x: Tensor) -> list[Tensor]:
+    return [torch.isfinite(x).to(x.dtype)]
+
+
+@oracle("all_finite", "multi_all_finite")
+def all_finite(p: Any, *tensors: Tensor) -> list[Tensor]:
+    return [torch.stack([torch.isfinite(x).all() for x in tensors]).all().float().reshape(1)]

@@ -107,3 +107,65 @@ def test_adaptive_pooling_takes_means_of_overlapping_stretches():
     assert found[0, 0].tolist() == [[2, 3], [5, 6]]
     with pytest.raises(MXNetError, match="give height and width, at least 1 each"):
         mx.sym.contrib.AdaptiveAvgPooling2D(V("x"), output_size=(0, 2)).infer_shape(x=(1, 1, 3, 3))
+
+
+@pytest.mark.parametrize("axis,temperature", [(1, None), (-1, 2.0), (0, None)])
+def test_a_softmax_of_given_lengths_is_that_of_the_numbers_that_count(axis, temperature):
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(3, 4, 5)).astype(np.float32)
+    length = draw.integers(0, x.shape[axis] + 1, np.delete(x.shape, axis))
+    length.flat[:2] = 0, x.shape[axis]
+    expected = np.zeros_like(x, np.float64)
+    for at in np.ndindex(length.shape):
+        row = np.moveaxis(x, axis, -1)[at][:length[at]].astype(np.float64) / (temperature or 1)
+        if len(row):
+            e = np.exp(row - row.max())
+            np.moveaxis(expected, axis, -1)[at][:length[at]] = e / e.sum()
+    symbol = mx.sym.softmax(V("x"), V("length"), axis=axis, temperature=temperature, use_length=True)
+    (found,) = values(symbol, x=x, length=length)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    on_array = mx.nd.softmax(mx.nd.array(x), mx.nd.array(length, dtype="int32"), axis=axis, temperature=temperature,
+                             use_length=True)
+    np.testing.assert_allclose(on_array.asnumpy(), expected, atol=1e-6)
+    mx.test_utils.check_numeric_gradient(symbol, {"x": x.astype(np.float64), "length": length}, rtol=1e-4)
+    assert symbol.infer_shape(x=(3, 4, 5))[0][1] == length.shape
+
+
+def test_positions_and_coordinates_are_each_others_inverse():
+    coordinates = np.array([[3, 6, 6], [4, 5, 1]])
+    (numbers,) = values(mx.sym.ravel_multi_index(V("x"), shape=(7, 6)), x=coordinates)
+    assert numbers.tolist() == [22, 41, 37]
+    (again,) = values(mx.sym.unravel_index(V("x"), shape=(-1, 6)), x=numbers)
+    assert again.tolist() == coordinates.tolist()
+    large = np.array([2**40 + 5, 7])
+    on_array = mx.nd.unravel_index(mx.nd.array(large, dtype="int64"), shape=(-1, 2**20, 3))
+    assert on_array.dtype == np.int64
+    assert on_array.asnumpy().tolist() == [list(a) for a in np.unravel_index(large, (2**21, 2**20, 3))]
+    assert mx.nd.ravel_multi_index(on_array, shape=(2**21, 2**20, 3)).asnumpy().tolist() == large.tolist()
+    assert mx.sym.unravel_index(V("x"), shape=(2, 3)).infer_shape(x=(4, 5))[1] == [(2, 4, 5)]
+    for wrong in ((0, 3), (2, -1), ()):
+        with pytest.raises(MXNetError, match="must have dimensions of 1 or more"):
+            mx.sym.unravel_index(V("x"), shape=wrong).infer_shape(x=(4,))
+    with pytest.raises(MXNetError, match="a row for each axis"):
+        mx.sym.ravel_multi_index(V("x"), shape=(2, 3)).infer_shape(x=(3, 4))
+
+
+def test_one_element_of_each_row_is_taken():
+    (found,) = values(mx.sym.batch_take(V("a"), V("i")), a=np.arange(6).reshape(3, 2), i=[1, 0, 1])
+    assert found.tolist() == [1, 2, 5]
+    assert mx.sym.batch_take(V("a"), V("i")).infer_shape(a=(3, 2))[0] == [(3, 2), (3,)]
+
+
+def test_what_is_not_finite_is_found():
+    x = np.array([1, np.nan, np.inf, -np.inf], np.float32)
+    for name, expected in (("isnan", [0, 1, 0, 0]), ("isinf", [0, 0, 1, 1]), ("isfinite", [1, 0, 0, 0])):
+        (found,) = values(getattr(mx.sym.contrib, name)(V("x")), x=x)
+        assert found.tolist() == getattr(mx.nd.contrib, name)(mx.nd.array(x)).asnumpy().tolist() == expected
+    for wrong in x[1:]:
+        assert values(mx.sym.all_finite(V("x")), x=[0, wrong])[0].tolist() == [0]
+        several = mx.nd.multi_all_finite(mx.nd.ones((2, 2)), mx.nd.array([1, wrong]), num_arrays=2)
+        assert several.asnumpy().tolist() == [0]
+    assert values(mx.sym.all_finite(V("x")), x=[[0, 1e38]])[0].tolist() == [1]
+    assert mx.nd.multi_all_finite(mx.nd.ones(2, dtype="float16"), num_arrays=1).dtype == np.float32
+    with pytest.raises(MXNetError, match="init_output"):
+        mx.nd.all_finite(mx.nd.ones(2), init_output=False)
