@@ -48,6 +48,7 @@ from . import (
     norm_inference,
     norm_sliced,
     norm_train,
+    numbers,
     optimizer,
     optimizer_layerwise,
     optimizer_more,
@@ -87,8 +88,8 @@ FAMILIES = (activated, activation, attention, basic, batch_rows, bits, broadcast
             conv_weight, correlation, ctc, deconv, dense, diagonal, elemwise, entropy, expanding, finite, gamma, gelu,
             gradient_multiplier, group_norm, im2col, image, indexing, instance_norm, interleaved, khatri_rao,
             layer_norm, layout, leaky, linalg, logical, loss, loss_scale, lrn, lstm, matmul, modulo, moments, norm,
-            norm_inference, norm_sliced, norm_train, optimizer, optimizer_layerwise, optimizer_more, ordering, pad,
-            pool, pool_winners, positions, prelu, random, reduce, reduce_more, resize, rnn, roi, rounding, scalar,
+            norm_inference, norm_sliced, norm_train, numbers, optimizer, optimizer_layerwise, optimizer_more, ordering,
+            pad, pool, pool_winners, positions, prelu, random, reduce, reduce_more, resize, rnn, roi, rounding, scalar,
             selecting, sequence, shape, shape_more, sizes, slicing, softmax, spatial, split_v2, sums_of_squares, svm,
             transcendental, transfer, unary)
 """The modules whose import fills the registry."""

@@ -161,8 +161,8 @@ class OnesLike(Filled):
 
 
 def known_dims(shape: Sequence[int]) -> PartialShape:
-    """A shape parameter as a partial shape: 0 means unknown, and () says nothing at all."""
-    return tuple(d or None for d in shape) if shape else None
+    """A shape parameter as a partial shape: 0 or -1 means unknown, and () says nothing at all."""
+    return tuple(None if d in (0, -1) else d for d in shape) if shape else None
 
 
 @dataclass(frozen=True)

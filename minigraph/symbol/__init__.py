@@ -9,7 +9,7 @@ from ..base import MXNetError, NotImplementedForSymbol
 from ..ops.registry import get_op
 from .arithmetic import hypot, maximum, minimum, pow
 from .attribute import AttrScope
-from .creation import Group, Variable, arange, full, load, load_json, ones, var, zeros
+from .creation import Group, Variable, arange, eye, full, linspace, load, load_json, ones, var, zeros
 from .functions import Function, function_names, op_function
 from .methods import add_methods
 from .namespaces import _internal, contrib, image, linalg, op, random
@@ -23,8 +23,8 @@ power = pow
 add_methods()
 
 __all__ = ["AttrScope", "Group", "NameManager", "NotImplementedForSymbol", "Prefix", "Symbol", "SymbolNode",
-           "Variable", "_internal", "arange", "contrib", "full", "hypot", "image", "linalg", "load", "load_json",
-           "maximum", "minimum", "ones", "op", "pow", "power", "random", "split_v2", "symbol_graph", "var",
+           "Variable", "_internal", "arange", "contrib", "eye", "full", "hypot", "image", "linalg", "linspace", "load",
+           "load_json", "maximum", "minimum", "ones", "op", "pow", "power", "random", "split_v2", "symbol_graph", "var",
            "zeros"]
 
 

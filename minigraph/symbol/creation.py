@@ -108,6 +108,18 @@ def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: i
     return _constant("_arange", values, {"name": name})
 
 
+def linspace(start: float, stop: float, num: int, endpoint: bool = True, name: str | None = None,
+             dtype: Any = None) -> Symbol:
+    """`num` numbers at equal distances from start to stop, which is the last one unless `endpoint` is false."""
+    values = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "dtype": dtype}
+    return _constant("_linspace", values, {"name": name})
+
+
+def eye(N: int, M: int = 0, k: int = 0, dtype: Any = None, **kwargs: Any) -> Symbol:
+    """An N x M matrix (N x N when M is 0) with ones on the diagonal number `k` and zeros elsewhere."""
+    return _constant("_eye", {"N": N, "M": M, "k": k, "dtype": dtype}, kwargs)
+
+
 def _constant(spelling: str, values: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Symbol:
     dtype = "float32" if values["dtype"] is None else dtype_of(values["dtype"]).name
     return apply_function(spelling, spelling, (), {**values, "dtype": dtype, **kwargs})

@@ -193,3 +193,13 @@ def is_finite(p: Any, x: Tensor) -> list[Tensor]:
 @oracle("all_finite", "multi_all_finite")
 def all_finite(p: Any, *tensors: Tensor) -> list[Tensor]:
     return [torch.stack([torch.isfinite(x).all() for x in tensors]).all().float().reshape(1)]
+
+
+@oracle("_eye")
+def eye(p: Any) -> list[Tensor]:
+    return [torch.ones(p.N, p.M or p.N).triu(p.k).tril(p.k)]
+
+
+@oracle("_linspace")
+def linspace(p: Any) -> list[Tensor]:
+    return [torch.linspace(p.start, p.stop, p.num + (not p.endpoint))[:p.num]]

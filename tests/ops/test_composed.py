@@ -169,3 +169,14 @@ def test_what_is_not_finite_is_found():
     assert mx.nd.multi_all_finite(mx.nd.ones(2, dtype="float16"), num_arrays=1).dtype == np.float32
     with pytest.raises(MXNetError, match="init_output"):
         mx.nd.all_finite(mx.nd.ones(2), init_output=False)
+
+
+def test_constant_numbers_are_made_of_others():
+    assert values(mx.sym.eye(2, 3, 1))[0].tolist() == [[0, 1, 0], [0, 0, 1]]
+    assert values(mx.sym.linspace(1, 2, 5))[0].tolist() == [1, 1.25, 1.5, 1.75, 2]
+    assert values(mx.sym.linspace(1, 2, 4, endpoint=False))[0].tolist() == [1, 1.25, 1.5, 1.75]
+    assert values(mx.sym.linspace(3, 5, 1))[0].tolist() == [3]
+    assert mx.sym.eye(2, dtype="float64").infer_type()[1] == [np.float64]
+    assert mx.nd._internal._eye(N=2, k=-1, dtype="int32").asnumpy().tolist() == [[0, 0], [1, 0]]
+    with pytest.raises(MXNetError, match="at least 1"):
+        mx.sym.eye(0).infer_shape()

@@ -78,3 +78,10 @@ def test_partial_inference_of_types_tells_what_is_known():
 def test_the_number_of_elements_is_one_number_whatever_the_shape():
     assert sym.size_array(sym.Variable("x")).infer_shape_partial()[1] == [(1,)]
     assert sym.shape_array(sym.Variable("x")).infer_shape_partial(x=(0, 3))[1] == [(2,)]
+
+
+def test_a_dimension_of_minus_1_of_a_constant_is_left_to_inference():
+    ones = sym.ones((-1, 2))
+    assert ones.infer_shape_partial()[1] == [(0, 2)]
+    assert (ones + sym.Variable("x", shape=(3, 0))).infer_shape()[1] == [(3, 2)]
+    assert (sym.transpose(sym.Variable("a", shape=(0, 3))) + sym.ones((-1, 4))).infer_shape()[0] == [(4, 3)]
