@@ -17,6 +17,7 @@ import numpy as np
 
 from . import random
 from .base import MXNetError, OutOfMemoryError, Shape, TensorType, align, dtype_of, format_bytes
+from .breakage import Breakage
 from .context import Context
 from .device.device import Device, Memory
 from .graph import Graph
@@ -93,7 +94,7 @@ class Group:
         """Bytes of both arenas that tensors have had."""
         self.users: weakref.WeakSet[User] = weakref.WeakSet()
         self.turn: tuple[object, str] | None = None
-        self.broken: str | None = None
+        self.breakage = Breakage()
         self.unsettled: Callable[[], None] | None = None
         """What the last update still has to be asked, before another one runs."""
         self.running = threading.Lock()

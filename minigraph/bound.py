@@ -9,6 +9,7 @@ import numpy as np
 
 from .base import REAL_KINDS, MXNetError, Shape, TensorType
 from .binding import Group, PersistentStorage, bind_graph, normalise_requests
+from .breakage import PARAMETERS
 from .graph import Graph
 from .ndarray import NDArray
 from .passes.compilation import CONTROL, gradient_name, head_gradient_name
@@ -113,7 +114,7 @@ class Bound:
                 pairs += [(known[name], value)] if name in known else []
         for handle, value in pairs:
             handle[:] = value
-        self.group.broken = None
+        self.group.breakage.mended(PARAMETERS)
 
     @property
     def graph(self) -> Graph:

@@ -18,6 +18,7 @@ from .binding import (
     OutputStorage,
 )
 from .bound import distinct, repeated_name
+from .breakage import STATES
 from .comparison import Comparison, Trial, check_modes
 from .context import Context, current_context
 from .inspection import NonFinite, find_nonfinite, gradient_sights, tell
@@ -250,6 +251,7 @@ class Executor(Programs):
         for name in (state_name(self._place[arg], suffix) for arg in self.arg_names for suffix in suffixes):
             if name in self.group.layout.places:
                 self._handle(name)[:] = 0
+        self.group.breakage.mended(STATES)
 
     def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **shapes: Shape) -> Executor:
         """An executor for other input shapes over the same parameters and arenas.
@@ -328,9 +330,7 @@ class Executor(Programs):
 
     def _run_alone(self, name: str, part: str, control: Control | None) -> None:
         group = self.group
-        if group.broken is not None:
-            raise MXNetError(f"a run broke off before ({group.broken}), so states may be half updated; set the "
-                             f"parameters again (copy_params_from, set_params or load) and go on")
+        group.breakage.check()
         program = self.program(name)
         if control is not None:
             self._write_inputs(program, control)
@@ -343,7 +343,7 @@ class Executor(Programs):
         try:
             recorder.runner(group, program).run(part)
         except BaseException as error:
-            group.broken = f"{type(error).__name__} in `{name}`"
+            group.breakage.note(error, program.plan, part, "add" in self.requests.values())
             group.turn = None
             raise
 

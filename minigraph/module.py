@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import kvstore as kvstore_module
 from . import model, module_support
 from .base import MXNetError, Shape
+from .breakage import PARAMETERS
 from .context import Context
 from .executor import Executor
 from .formats.atomic import write_atomically
@@ -256,7 +257,7 @@ class Module(BaseModule):
         module_support.check_values(checked, allow_missing, allow_extra)
         module_support.set_values(parts, initializer, self._symbol.attr_dict())
         self.params_initialized = True
-        self._executor.group.broken = None
+        self._executor.group.breakage.mended(PARAMETERS)
 
     # -- optimizer -------------------------------------------------------------------------------------------
     def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd",

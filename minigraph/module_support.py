@@ -10,6 +10,7 @@ import numpy as np
 
 from .base import MXNetError
 from .binding import normalise_requests
+from .breakage import STATES
 from .context import Context, cpu
 from .executor import Executor
 from .graph import Graph
@@ -305,6 +306,7 @@ def restore_states(executor: Executor, optimizer: Optimizer, updater: Updater | 
     else:
         loaded = optimizer.import_states(data)
         _fill(executor.states, loaded.arrays)
+    executor.group.breakage.mended(STATES)
     if loaded.random_step is not None:
         executor.group.resume_at(loaded.random_step)
 

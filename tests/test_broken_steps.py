@@ -185,12 +185,79 @@ def test_executors_that_share_parameters_refuse_as_well_and_others_do_not(tmp_pa
         kind = type(get_op("Convolution"))
         patch.setattr(kind, "compute", failing(kind.compute, 1, throw(ValueError("planted"))))
         with pytest.raises(ValueError, match="planted"):
-            executor.forward(**feeds(0))
-    with pytest.raises(MXNetError, match=r"broke off before \(ValueError in `eval`\)"):
+            train(executor)
+    with pytest.raises(MXNetError, match=r"broke off before \(ValueError in `step`\)"):
         smaller.forward(data=np.zeros((2, *SHAPE[1:])))
     other.forward(**feeds(0))
     smaller.copy_params_from({})
+    with pytest.raises(MXNetError, match="so optimizer states may be half updated; set the optimizer's states again"):
+        smaller.forward(data=np.zeros((2, *SHAPE[1:])))
+    executor.clear_states()
     smaller.forward(data=np.zeros((2, *SHAPE[1:])))
+
+
+def test_a_run_that_changes_nothing_may_break_off_and_the_next_one_goes_on(tmp_path, monkeypatch):
+    executor, other = bind("plain", tmp_path), bind("plain", tmp_path)
+    with monkeypatch.context() as patch:
+        kind = type(get_op("Convolution"))
+        patch.setattr(kind, "compute", failing(kind.compute, 1, throw(ValueError("planted"))))
+        with pytest.raises(ValueError, match="planted"):
+            executor.forward(**feeds(0))
+    assert executor.forward(**feeds(0))[0].asnumpy().tobytes() == other.forward(**feeds(0))[0].asnumpy().tobytes()
+
+
+def one_label_out_of_range(batch: mx.io.DataBatch) -> mx.io.DataBatch:
+    label = batch.label[0].asnumpy()
+    label[1] = 7
+    return mx.io.DataBatch(batch.data, [mx.nd.array(label)])
+
+
+def test_a_label_out_of_range_in_forward_backward_changes_nothing_and_the_next_batch_trains():
+    mod, other = (prepared(mlp(), params={"learning_rate": 0.1, "momentum": 0.9}) for _ in range(2))
+    first, second = batches(2)
+    with pytest.raises(MXNetError, match=r"label: 7.0 at position \(1,\)"):
+        mod.forward_backward(one_label_out_of_range(first))
+    for each in (mod, other):
+        for batch in (first, second):
+            each.forward_backward(batch)
+            each.update()
+    assert_same(everything(mod), everything(other))
+
+
+def test_gradients_that_are_added_to_are_not_trusted_after_a_run_that_broke_off():
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc"), name="softmax")
+    executor = net.simple_bind(mx.cpu(), grad_req={"fc_weight": "add"}, data=(2, 4), softmax_label=(2,))
+    executor.forward(is_train=True, softmax_label=np.array([0, 7]))
+    with pytest.raises(MXNetError, match="label: 7.0"):
+        executor.backward()
+    with pytest.raises(MXNetError, match="so parameters may be half updated"):
+        executor.forward(is_train=True)
+
+
+@pytest.mark.parametrize("mend", [lambda mod, file: mod.load_optimizer_states(file),
+                                  lambda mod, file: mod.init_optimizer(
+                                      optimizer_params={"learning_rate": 0.1, "momentum": 0.9}, force_init=True)])
+def test_after_an_interrupted_step_the_optimizer_states_must_be_set_again_too(mend, monkeypatch, tmp_path):
+    mod, other = (prepared(mlp(), params={"learning_rate": 0.1, "momentum": 0.9}) for _ in range(2))
+    start = [{name: array.copy() for name, array in part.items()} for part in mod.get_params()]
+    file = str(tmp_path / "before.states")
+    mod.save_optimizer_states(file)
+    with monkeypatch.context() as patch:
+        kind = type(get_op("_sgd_mom_update"))
+        patch.setattr(kind, "compute", failing(kind.compute, 2, throw(KeyboardInterrupt())))
+        with pytest.raises(KeyboardInterrupt):
+            mod.training_step()(batches(1)[0])
+    with pytest.raises(MXNetError, match=r"optimizer states and parameters may be half updated; set the parameters "
+                                         r"again .* and set the optimizer's states again .*load_optimizer_states"):
+        mod.training_step()(batches(1)[0])
+    mod.set_params(*start)
+    with pytest.raises(MXNetError, match="so optimizer states may be half updated; set the optimizer's"):
+        mod.training_step()(batches(1)[0])
+    mend(mod, file)
+    for each in (mod, other):
+        for batch in batches(2):
+            each.training_step()(batch)
+    assert_same(everything(mod), everything(other))
 
 
 def test_a_module_goes_on_after_its_parameters_are_set(monkeypatch):

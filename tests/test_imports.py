@@ -23,7 +23,7 @@ LAYERS = (
     ("passes",),
     ("device",),
     ("context", "random", "formats.params", "formats.safetensors", "storage", "ndarray"),
-    ("binding", "bound"),
+    ("breakage", "binding", "bound"),
     ("inspection", "profiling", "comparison"),
     ("programs", "executor", "bind"),
     ("formats", "initializer", "io_base", "io", "recordio", "augment", "augment_pixels",
