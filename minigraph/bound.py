@@ -72,6 +72,11 @@ class Bound:
         return {name: self._handle(self._place[name]) for name in self.arg_names if name not in self.inputs}
 
     @property
+    def input_types(self) -> dict[str, TensorType]:
+        """Shapes and dtypes of the arguments that are fed for every run, by name."""
+        return {name: self._types[name] for name in self.arg_names if name in self.inputs}
+
+    @property
     def aux_dict(self) -> dict[str, NDArray]:
         """Auxiliary states by name."""
         return {name: self._handle(self._place[name]) for name in self.aux_names}

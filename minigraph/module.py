@@ -276,6 +276,8 @@ class Module(BaseModule):
             optimizer, dict(optimizer_params), self._symbol, self._param_names,
             module_support.batch_size_of(self._data_shapes[0]), self._executor.graph)
         self._updater = None if self._optimizer.has_graph_form else Updater(self._optimizer)
+        if self._updater is None:
+            module_support.check_dtypes(self._executor, self._param_names)
         self._attach_optimizer()
         self._executor.clear_states()
         self.optimizer_initialized = True

@@ -242,6 +242,20 @@ def make_optimizer(chosen: Any, params: Mapping[str, Any], symbol: Any, names: S
     return made
 
 
+def check_dtypes(executor: Executor, names: Sequence[str]) -> None:
+    """MXNetError for a parameter that an optimizer in a plan cannot update, with the inputs it has its dtype from."""
+    given = {input_name: array.dtype for input_name, array in executor.input_types.items()}
+    for name in names:
+        dtype = np.dtype(executor.arg_dict[name].dtype)
+        if executor.requests[name] == "null" or dtype == np.float32:
+            continue
+        sources = [source for source, kind in given.items() if kind == dtype]
+        cause = f", as {' and '.join(sources)} {_is(sources)}" if sources else ""
+        remedy = f"give {sources[0]} in float32, as by .astype('float32')," if sources else "declare it in float32,"
+        raise MXNetError(f"{name} is {dtype}{cause}, and parameters are updated in float32; {remedy} or Cast it in the "
+                         f"symbol: mx.sym.Cast({sources[0] if sources else name}, dtype='float32')")
+
+
 def _losses(graph: Graph) -> tuple[list[str], list[str], list[str]]:
     """The names of losses that divide their gradients by the number of samples, of those that do not, and of those
     among these that are asked to."""

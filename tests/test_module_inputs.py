@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import minigraph as mx
+from minigraph.base import MXNetError
 from minigraph.io import DataBatch, DataDesc, NDArrayIter
 from tests.training import mlp, module
 
@@ -101,3 +102,16 @@ def test_an_iterator_may_be_any_object_and_its_batches_may_know_no_padding():
     mod.fit(Three(), num_epoch=1)
     assert mod.predict(Three()).shape == (6, 2)
     assert dict(mod.score(Three(), "acc")) == {"accuracy": 1.0}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float16", "float64"])
+def test_data_that_parameters_would_take_their_dtype_from_are_named_when_training_is_prepared(dtype):
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc"), name="softmax")
+    data = mx.io.NDArrayIter(mx.nd.array(np.ones((8, 4)), dtype=dtype), mx.nd.zeros(8), batch_size=4)
+    with pytest.raises(MXNetError, match=rf"fc_weight is {dtype}, as data is, .*float32; give data in float32"):
+        mx.mod.Module(net).fit(data, num_epoch=1)
+    cast = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Cast(mx.sym.Variable("data"), dtype="float32"),
+                                                      num_hidden=3, name="fc"), name="softmax")
+    mod = mx.mod.Module(cast)
+    mod.fit(data, num_epoch=1)
+    assert mod.get_params()[0]["fc_weight"].dtype == np.float32
