@@ -226,8 +226,6 @@ class NDArray:
         if not is_basic(key):
             return NDArray(HostStorage(np.array(self.storage.read()[key]), self.context))
         key = keep_one_axis(self.shape, key)
-        if isinstance(self.storage, HostStorage):
-            return NDArray(HostStorage(self.storage.array[key], self.context))
         return NDArray(PartStorage(self.storage, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:

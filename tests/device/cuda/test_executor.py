@@ -183,3 +183,16 @@ def graph_on_cpu():
 def test_graph_replay_on_the_cpu_is_refused():
     with pytest.raises(MXNetError, match="the CPU has no graphs to replay"):
         graph_on_cpu()
+
+
+def bind_views():
+    from tests.test_bind_views import VIEWS, check_flat, check_shared
+    for make in VIEWS:
+        check_shared(mx.gpu(0), make)
+    check_flat(mx.gpu(0))
+    home = check_flat(mx.gpu(0), host_budget="1MB", memory="auto", budget=100_000)
+    return home.group.layout.home_bytes > 0
+
+
+def test_arrays_that_share_memory_go_on_sharing_it_on_the_gpu():
+    assert run(bind_views)
