@@ -2,8 +2,8 @@
 
 The source is walked for arguments that no body reads, for those that are only kept in an attribute which nothing reads,
 and for parameters of operators that no code of the operator looks at. What implements a protocol, or means nothing by
-its nature, is listed with the reason; the lists are exact, so an entry that is not needed any more fails as well. Then
-arguments that were ignored once, or matter in part, are given values that must show.
+its nature, is listed with the reason; of functions the lists are exact, so an entry that is not needed any more fails
+as well. Then arguments that were ignored once, or matter in part, are given values that must show.
 """
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_every_parameter_of_an_operator_is_read() -> None:
                    if each.__module__.startswith("minigraph")]
         read = frozenset().union(*(read_in(str(inspect.getsourcefile(each))) for each in classes))
         found |= {(op.name, field.name) for field in dataclasses.fields(op.Params) if field.name not in read}
-    assert found == set(UNREAD_PARAMETERS)
+    assert not found - set(UNREAD_PARAMETERS)  # another operator of the module may read a name that one does not
 
 
 def test_the_walk_sees_what_is_ignored() -> None:
