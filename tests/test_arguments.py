@@ -99,8 +99,6 @@ UNREAD_PARAMETERS = {
     ("SpatialTransformer", "sampler_type"): ONE_CHOICE,
     ("_arange", "infer_range"): ONE_CHOICE,
     ("_contrib_gradientmultiplier", "is_int"): "how MXNet's file wrote the number; it is the same number",
-    ("take", "mode"): ONE_CHOICE,
-    ("_take_backward", "mode"): ONE_CHOICE,
 }
 
 
