@@ -32,7 +32,23 @@ FUNCTION(arctanh_forward_float32, atanhf(x))
 FUNCTION(degrees_forward_float32, x * 57.295779513f)
 FUNCTION(radians_forward_float32, x * 0.017453292520f)
 
-// `y` is the output of rsqrt, cbrt, rcbrt, expm1 and tan, and the input of the others.
+// By Giles's approximation in single precision (2012), with a relative error of 4e-7.
+__device__ __forceinline__ float erfinv_of(float x) {
+  float size = fabsf(x), w = -logf((1.f - size) * (1.f + size)), p;
+  if (w < 5.f) {
+    w -= 2.5f;
+    p = ((((2.81022636e-08f * w + 3.43273939e-07f) * w - 3.5233877e-06f) * w - 4.39150654e-06f) * w + 0.00021858087f);
+    p = (((p * w - 0.00125372503f) * w - 0.00417768164f) * w + 0.246640727f) * w + 1.50140941f;
+  } else {
+    w = sqrtf(w) - 3.f;
+    p = ((((-0.000200214257f * w + 0.000100950558f) * w + 0.00134934322f) * w - 0.00367342844f) * w + 0.00573950773f);
+    p = (((p * w - 0.0076224613f) * w + 0.00943887047f) * w + 1.00167406f) * w + 2.83297682f;
+  }
+  return size == 1.f ? copysignf(INFINITY, x) : p * x;
+}
+FUNCTION(erfinv_forward_float32, erfinv_of(x))
+
+// `y` is the output of rsqrt, cbrt, rcbrt, expm1, tan and erfinv, and the input of the others.
 #define SLOPE(NAME, VALUE)                                                                              \
   extern "C" __global__ void NAME##_backward_float32(const float *grad, const float *saved, float *out, \
                                                      long long n) {                                     \
@@ -57,4 +73,5 @@ SLOPE(cosh, sinhf(y))
 SLOPE(arcsinh, 1.f / sqrtf(y * y + 1.f))
 SLOPE(arccosh, 1.f / sqrtf(y * y - 1.f))
 SLOPE(arctanh, 1.f / (1.f - y * y))
+SLOPE(erfinv, expf(y *y) * 0.88622692545f)
 SLOPE(erf, expf(-(y *y)) * 1.1283791671f)

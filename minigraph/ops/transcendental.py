@@ -18,7 +18,7 @@ from .unary import FromUfunc
 Slope = Callable[[np.ndarray, np.ndarray], None]
 SLOPES: dict[str, Slope] = {}
 """Derivatives by function: each writes that at `saved` to `out`, which is another array."""
-FROM_OUTPUT = ("rsqrt", "cbrt", "rcbrt", "expm1", "tan")
+FROM_OUTPUT = ("rsqrt", "cbrt", "rcbrt", "expm1", "tan", "erfinv")
 """Functions whose derivative is computed from their output; the others' from their input."""
 
 
@@ -62,6 +62,7 @@ SLOPES |= {
     "arcsinh": _chain((np.square,), (np.add, 1), (np.sqrt,), (np.divide, 1, None)),
     "arccosh": _chain((np.square,), (np.subtract, 1), (np.sqrt,), (np.divide, 1, None)),
     "arctanh": _chain((np.square,), (np.subtract, 1, None), (np.divide, 1, None)),
+    "erfinv": _chain((np.square,), (np.exp,), (np.multiply, math.sqrt(math.pi) / 2)),
     "erf": _chain((np.square,), (np.negative,), (np.exp,), (np.multiply, 2 / math.sqrt(math.pi))),
 }
 

@@ -122,6 +122,11 @@ def arange_like(p: Any, x: Tensor) -> list[Tensor]:
     return [numbers.reshape(x.shape) if p.axis is None else numbers]
 
 
+@oracle("_np_cumsum")
+def cumsum(p: Any, x: Tensor) -> list[Tensor]:
+    return [x.flatten().cumsum(0) if p.axis is None else x.cumsum(p.axis)]
+
+
 # -- linear algebra ------------------------------------------------------------------------------------------
 def turned(x: Tensor, transposed: bool) -> Tensor:
     return x.mT if transposed else x

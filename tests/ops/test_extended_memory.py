@@ -70,7 +70,8 @@ CASES: list[Case] = [
     ("col2im", {"kernel": (3, 3), "pad": (1, 1), "output_size": (32, 32)}, [(4, 72, 1024)]),
     ("Correlation", {"pad_size": 1}, [IMAGES, IMAGES]),
     ("_correlation_backward", {"pad_size": 1, "is_multiply": False}, [(40, 9, 32, 32), IMAGES, IMAGES]),
-    ("_ctc_loss", {}, [(60, 200, 30), ((200, 20), 30)]),
+    ("erfinv", {}, [ROWS]), ("_np_cumsum", {"axis": 0}, [ROWS]), ("_np_cumsum", {"axis": 1}, [ROWS]),
+    ("_np_cumsum", {}, [ROWS]), ("_ctc_loss", {}, [(60, 200, 30), ((200, 20), 30)]),
     ("_ctc_loss_backward", {}, [(200,), (200,), (60, 200, 41), (60, 200, 30), ((200, 20), 30)]),
     ("scatter_nd", {"shape": ROWS}, [(2000, 100), ((1, 2000), 3000)]), ("shape_array", {}, [ROWS]),
 ]

@@ -83,3 +83,14 @@ def test_ties_of_broadcast_extrema_send_the_gradient_left():
 def test_comparisons_broadcast_to_ones_and_zeros():
     np.testing.assert_array_equal(call("broadcast_lesser", [[1, 2, 3]], [[2], [3]]), [[1, 0, 0], [1, 1, 0]])
     assert gradients("broadcast_equal", {}, [np.ones(2), np.ones(2)], [np.ones(2)]) == [None, None]
+
+
+def test_erfinv_is_precise_from_tiny_arguments_to_the_last_before_1() -> None:
+    wanted = np.concatenate([[1e-300, 1e-9, 0.1], np.linspace(0.3, 5.5, 60), -np.linspace(0.01, 4, 30)])
+    data = np.array([math.erf(y) for y in wanted])
+    found, = run("erfinv", {}, [data])
+    # An error of half a unit in the last place of data is one of that times the slope.
+    slack = 1e-15 + np.spacing(np.abs(data)) * np.exp(wanted**2) / np.abs(wanted)
+    assert (np.abs(found / wanted - 1) < 4 * slack).all()
+    ends, = run("erfinv", {}, [np.array([-1, 1, 0, 1.5, np.nan])])
+    np.testing.assert_array_equal(ends, [-np.inf, np.inf, 0, np.nan, np.nan])
