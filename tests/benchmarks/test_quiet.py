@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from benchmarks import quiet
 from benchmarks.quiet import Timed, least_disturbed, timed
 
 
@@ -23,3 +24,28 @@ def test_sleep_counts_and_waits_for_a_core_do_not() -> None:
     busy = timed(lambda: sum(range(300_000)))
     assert time.perf_counter() - start >= busy.seconds > 0
     assert time.thread_time() - processor > 0 and busy.waited >= 0
+
+
+def test_no_wait_counts_that_lies_outside_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that waits for a core whenever it reads a file of its waits, by a clock of the test's own."""
+    clock, waits = [0.0], [0.0]
+
+    def wait() -> None:
+        clock[0] += 5
+        waits[0] += 5
+
+    def pread(file: int, count: int, offset: int) -> bytes:
+        wait()
+        told = f"0 {round(waits[0] * 1e9)} 0".encode()
+        wait()
+        return told
+
+    monkeypatch.setattr(quiet.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(quiet.os, "pread", pread)
+
+    def call() -> None:
+        clock[0] += 3  # computes
+        wait()
+
+    found = timed(call)
+    assert found.seconds >= 3 and found.waited >= 15
