@@ -113,8 +113,12 @@ class Play:
         """Values that plain order lets go of after this step stay for those who read them later, or go too."""
         self.absent -= sum(self.size[e] for e in entries if self.ground.ends[e] == self.t)
         for entry in self.expiring.pop(self.t, ()):
-            if self.losses.is_on_device(entry):
+            if self.losses.is_on_device(entry) and self._comes_back(entry):
                 self._drop(entry)
+
+    def _comes_back(self, entry: Entry) -> bool:
+        """Whether a value that goes can be had again: what reads an input may run again later than was foreseen."""
+        return entry in self.copied or entry not in self.ground.inputs
 
     # -- room ----------------------------------------------------------------------------------------------------
     def _make_room(self, live_bytes: int, locked: Collection[Entry], below: float = float("inf")) -> bool:
