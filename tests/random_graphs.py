@@ -237,7 +237,7 @@ class WideGenerator(Generator):
     def _heads(self) -> list[tuple[mx.sym.Symbol, bool]]:
         heads = super()._heads()
         for _ in range(int(self.rng.integers(0, 4))):
-            kind = self.rng.choice(["variable", "view", "inside", "handed_on", "constant"])
+            kind = self.rng.choice(["variable", "view", "inside", "handed_on", "again", "constant"])
             heads.append(self._further_head(kind, heads))
         if self.losses:
             heads = [(head if not needs else mx.sym.BlockGrad(head, name=self._name()), False) for head, needs in heads]
