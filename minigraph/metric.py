@@ -13,6 +13,7 @@ from .metric_base import (
     CustomMetric,
     EvalMetric,
     alias,
+    by_pairs,
     check_label_shapes,
     create,
     register,
@@ -54,6 +55,7 @@ class Accuracy(EvalMetric):
         self.axis = check_whole("Accuracy", "axis", axis)
         self.ignore_label = check_number("Accuracy", "ignore_label", ignore_label, True)
 
+    @by_pairs
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch."""
         for label, pred in _pairs(labels, preds):
@@ -92,6 +94,7 @@ class TopKAccuracy(EvalMetric):
         """As of any metric; the name without its number, which is added again."""
         return {**super().get_config(), "name": self.name.removesuffix(f"_{self.top_k}")}
 
+    @by_pairs
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch."""
         for label, pred in _pairs(labels, preds):
@@ -116,6 +119,7 @@ class CrossEntropy(EvalMetric):
         self.eps = check_number(type(self).__name__, "eps", eps, least=0)
         self.ignore_label = check_number(type(self).__name__, "ignore_label", ignore_label, True)
 
+    @by_pairs
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch."""
         for label, pred in _pairs(labels, preds):
@@ -149,6 +153,7 @@ class Perplexity(EvalMetric):
         self.ignore_label = check_number("Perplexity", "ignore_label", ignore_label, True)
         self.axis = check_whole("Perplexity", "axis", axis)
 
+    @by_pairs
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch; labels have as many elements as predictions have rows along `axis`."""
         for label, pred in _pairs(labels, preds):
@@ -181,6 +186,7 @@ class _BatchError(EvalMetric):
         """The error of one batch from label - prediction."""
         raise NotImplementedError
 
+    @by_pairs
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch; vectors count as columns. MetricError unless shapes are equal."""
         for label, pred in _pairs(labels, preds):
@@ -254,6 +260,7 @@ class _Binary(EvalMetric):
         super().reset_local()
         self._counts = _np.zeros(4)
 
+    @by_pairs
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch."""
         batch = _np.zeros(4)
@@ -340,6 +347,7 @@ class PCC(EvalMetric):
         super().reset_local()
         self._table = _np.zeros((2, 2))
 
+    @by_pairs
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch."""
         for label, pred in _pairs(labels, preds):
@@ -403,6 +411,7 @@ class PearsonCorrelation(EvalMetric):
         super().reset_local()
         self._moments = _Moments()
 
+    @by_pairs
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch."""
         for label, pred in _pairs(labels, preds):

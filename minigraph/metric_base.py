@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from math import nan
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -99,6 +99,15 @@ def pairs(labels: Any, preds: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(read(label), read(pred)) for label, pred in zip(labels, preds, strict=True)]
 
 
+Update = TypeVar("Update", bound=Callable)
+
+
+def by_pairs(update: Update) -> Update:
+    """Decorator of an `update` that compares each prediction with one label: a module may leave out those without."""
+    vars(update)["compares_pairs"] = True
+    return update
+
+
 class EvalMetric:
     """The base: a name, sums, and `update`, which subclasses define.
 
@@ -130,10 +139,15 @@ class EvalMetric:
 
     def update_dict(self, label: Mapping[str, NDArray], pred: Mapping[str, NDArray]) -> None:
         """Take in one batch given by names."""
-        labels, preds = self._named(label, self.label_names, "label"), self._named(pred, self.output_names, "output")
-        self.update(labels, preds)
+        labels = self.selected(label, self.label_names, "label")
+        self.update(labels, self.selected(pred, self.output_names, "output"))
 
-    def _named(self, arrays: Mapping[str, Any], names: Sequence[str] | None, what: str) -> list[Any]:
+    @property
+    def compares_pairs(self) -> bool:
+        """Whether `update` compares each prediction with one label; one that a script defines may do anything."""
+        return vars(type(self).update).get("compares_pairs", False)
+
+    def selected(self, arrays: Mapping[str, Any], names: Sequence[str] | None, what: str) -> list[Any]:
         """The arrays of these names, or all of them; MetricError for a name that is not there."""
         missing = [name for name in names or () if name not in arrays]
         if missing:
@@ -265,6 +279,7 @@ class CustomMetric(EvalMetric):
         self._feval = feval
         self._allow_extra_outputs = allow_extra_outputs
 
+    @by_pairs
     def update(self, labels: Any, preds: Any) -> None:
         """Take in one batch; ValueError for unequal numbers, unless extra outputs are allowed."""
         if not self._allow_extra_outputs:

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import heads, model, module_support
 from . import kvstore as kvstore_module
-from . import model, module_support
 from .base import MXNetError, Shape
 from .breakage import PARAMETERS
 from .context import Context
@@ -74,6 +74,7 @@ class Module(BaseModule):
         self._loaded: tuple[Params, Params] | None = None
         self._states_file: str | None = None
         self._waiting_states: bytes | None = None
+        self._heads = heads.Heads(symbol, self._label_names)
         self._executors: OrderedDict[Any, Executor] = OrderedDict()
         self._optimizer: Any = None
         self._updater: Updater | None = None
@@ -402,16 +403,16 @@ class Module(BaseModule):
 
     def update_metric(self, eval_metric: EvalMetric, labels: Sequence[NDArray], pre_sliced: bool = False,
                       pad: int = 0) -> None:
-        """Take the last batch, less its last `pad` rows, into a metric.
+        """Take the last batch, less its last `pad` rows, into a metric: each label with the output that the symbol has
+        it for, whatever the order of either (see `minigraph.heads`).
 
         With `pre_sliced` there is a list of labels for every device, of which there is one.
         """
         labels = module_support.labels_of_device(labels) if pre_sliced else labels
         rows = module_support.batch_size_of(self._data_shapes[0])
-        named = dict(zip(self._label_order, labels, strict=False))
-        outputs = dict(zip(self.output_names, self.get_outputs(), strict=True))
-        eval_metric.update_dict({name: real_rows(label, rows, pad) for name, label in named.items()},
-                                {name: real_rows(output, rows, pad) for name, output in outputs.items()})
+        named = {name: real_rows(label, rows, pad) for name, label in zip(self._label_order, labels, strict=False)}
+        heads.update_metric(eval_metric, named, [real_rows(output, rows, pad) for output in self.get_outputs()],
+                            self._heads)
 
     def install_monitor(self, mon: Any) -> None:
         """Have `mon.install(executor)` called, and keep gradients in view for it."""

@@ -29,7 +29,7 @@ LAYERS = (
     ("formats", "initializer", "io_base", "io", "recordio", "augment", "augment_pixels",
      "image_iter", "loss_scaler", "lr_scheduler", "metric_labels", "metric_base", "metric", "callback", "kvstore",
      "optimizer_counts", "optimizer_base", "optimizer_more", "optimizer_large_batch", "optimizer", "model",
-     "module_base", "module_support", "module_states", "python_module", "sequential_module",
+     "heads", "module_base", "module_support", "module_states", "python_module", "sequential_module",
      "module", "bucketing",
      "feedforward", "monitor", "operator", "profiler", "runtime", "custom", "rnn_cell", "rnn_fused", "rnn_modifier",
      "rnn_conv", "rnn",

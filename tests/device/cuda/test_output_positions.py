@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import minigraph as mx
+from tests import test_heads
 from tests.test_output_positions import MODES, X, check, module, repeated
 
 from .processes import run
@@ -29,3 +30,13 @@ def replayed():
 
 def test_as_one_cuda_graph_and_in_predictions_too():
     assert run(replayed) == [[8, 3], [5.0] * 8]
+
+
+def scored(memory):
+    made = test_heads.prepared(test_heads.two_losses("t", "t"), mx.gpu(0), memory=memory)
+    return test_heads.score(made)
+
+
+@pytest.mark.parametrize("memory", ["plain", "naive"])
+def test_each_head_is_scored_by_its_own_label(memory):
+    assert run(scored, memory) == [1.0]
