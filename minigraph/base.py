@@ -148,6 +148,10 @@ class Builder(Protocol):
         """The number of the next random op in forward order."""
         ...
 
+    def next_python_ordinal(self) -> int:
+        """The number of the next operator in Python in forward order."""
+        ...
+
 
 def align(nbytes: int, alignment: int = ALIGNMENT) -> int:
     """`nbytes` rounded up to a multiple of `alignment`."""

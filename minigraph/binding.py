@@ -98,6 +98,8 @@ class Group:
         self.unsettled: Callable[[], None] | None = None
         """What the last update still has to be asked, before another one runs."""
         self.running = threading.Lock()
+        self.python_objects: dict[tuple, Any] = {}
+        """What computes in operators of Python, kept from run to run."""
         self._step = 0
         self._generator: object = None
 

@@ -24,6 +24,7 @@ from .context import Context, current_context
 from .inspection import NonFinite, find_nonfinite, gradient_sights, tell
 from .ndarray import HostStorage, NDArray
 from .ops.control import scale_words, set_key
+from .ops.python_op import kept_in
 from .passes.compilation import (
     CONTROL,
     UNSCALE,
@@ -341,7 +342,8 @@ class Executor(Programs):
             keeps_outputs = group.turn[0] is self._programs["train"]
             group.turn = (group.turn[0] if keeps_outputs else program, part)
         try:
-            recorder.runner(group, program).run(part)
+            with kept_in(group.python_objects):
+                recorder.runner(group, program).run(part)
         except BaseException as error:
             group.breakage.note(error, program.plan, part, "add" in self.requests.values())
             group.turn = None

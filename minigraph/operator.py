@@ -1,13 +1,16 @@
-"""What operators there are, under MXNet's names."""
+"""What operators there are, and operators of one's own in Python, under MXNet's names."""
 from __future__ import annotations
 
 import dataclasses
 from collections import namedtuple
-from typing import Any
 
+from .custom_op import CustomOp, CustomOpProp, NDArrayOp, NumpyOp, PythonOp, register
 from .ops.op import Op
 from .ops.registry import get_op, public_names
 from .symbol.compose import known_inputs
+
+__all__ = ["CustomOp", "CustomOpProp", "NDArrayOp", "NumpyOp", "OperatorArguments", "PythonOp",
+           "get_all_registered_operators", "get_operator_arguments", "register"]
 
 OperatorArguments = namedtuple("OperatorArguments", ["narg", "names", "types"])
 """How many inputs and parameters an operator has, their names, and in words what each may be."""
@@ -37,9 +40,3 @@ def _type(field: dataclasses.Field) -> str:
     meta = field.metadata
     kind = "{" + ", ".join(map(repr, sorted(meta["choices"]))) + "}" if meta["choices"] else meta["kind"]
     return f"{kind}, required" if meta["required"] else f"{kind}, optional, default={field.default!r}"
-
-
-def __getattr__(name: str) -> Any:
-    instead = ": an operator of one's own is a class that mx.register takes (see minigraph/custom.py)"
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}"
-                         f"{instead if name in ('CustomOp', 'CustomOpProp', 'register') else ''}")

@@ -33,11 +33,17 @@ BY_INDEX = "MXNet's protocol of optimizers gives the parameter's index"
 HOOK = "a hook, which subclasses override and some do without"
 PYTHON = "Python's own protocol"
 NO_PARAMETERS = "such a module stands in a chain with others, and has no parameters itself"
+OLDER = "the protocol of operators in Python; the interface before CustomOp has no such thing"
 UNREAD = {
     "array_checks.py assert_almost_equal_with_err": (("mismatches",), "how many elements MXNet prints; one error, the "
                                                      "worst element's, says what is wrong here"),
     "callback.py module_checkpoint.save": (("symbol", "arg_params", "aux_params"), CALLBACK),
     "context.py Context.__exit__": (("kind", "error", "trace"), PYTHON),
+    "custom_op.py PythonOp.backward": (("out_grad", "in_data", "out_data"), HOOK),
+    "custom_op.py _FromObject.create": (("shapes", "dtypes"), OLDER),
+    "custom_op.py _FromObject.forward": (("is_train", "states"), OLDER),
+    "custom_op.py _FromObject.backward": (("wanted", "states"), OLDER),
+    "custom_op.py _Lending.__exit__": (("exception",), PYTHON),
     "initializer.py Initializer._init_zero": (("name",), INITIALIZER),
     "initializer.py Initializer._init_one": (("name",), INITIALIZER),
     "initializer.py Initializer._init_bias": (("name",), INITIALIZER),

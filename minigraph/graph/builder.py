@@ -28,7 +28,7 @@ class GraphBuilder:
         self.repeated: set[Entry] = set()
         """Entries to which an idempotent operator was to be applied again."""
         self._control: Entry | None = None
-        self._random_ops = 0
+        self._random_ops = self._python_ops = 0
 
     def variable(self, name: str, shape: PartialShape, dtype: Any, variable_class: str) -> Entry:
         """Add a variable that holds a value from outside the program."""
@@ -70,6 +70,10 @@ class GraphBuilder:
     def next_random_ordinal(self) -> int:
         self._random_ops += 1
         return self._random_ops - 1
+
+    def next_python_ordinal(self) -> int:
+        self._python_ops += 1
+        return self._python_ops - 1
 
     def _infer(self, op: Op, params: Any, name: str, inputs: tuple[Entry, ...],
                ) -> list[tuple[PartialShape, np.dtype | None]]:

@@ -5,6 +5,7 @@ An operator's `expand` asks a builder for nodes; the builder here computes each 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from ..graph.infer import infer_dtypes, infer_shapes
 from ..ops.control import LAST_STEP, control_size, set_key
 from ..ops.op import Op, OperatorError, Workspace, format_shape, is_complete
 from ..ops.registry import get_op
+
+_python_ordinals = count()
 
 
 class Immediate:
@@ -67,6 +70,10 @@ class Immediate:
         """0, 1, ..."""
         self._ordinals += 1
         return self._ordinals - 1
+
+    def next_python_ordinal(self) -> int:
+        """One for each: the object that computes is of this call alone."""
+        return next(_python_ordinals)
 
 
 def compute_node(op: Op, p: Any, name: str, ins: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -60,6 +60,7 @@ from . import (
     pool_winners,
     positions,
     prelu,
+    python_op,
     random,
     reduce,
     reduce_more,
@@ -91,9 +92,9 @@ FAMILIES = (activated, activation, attention, basic, batch_rows, bits, broadcast
             finite, gamma, gelu, gradient_multiplier, group_norm, im2col, image, indexing, instance_norm, interleaved,
             khatri_rao, layer_norm, layout, leaky, linalg, logical, loss, loss_scale, lrn, lstm, matmul, modulo,
             moments, norm, norm_inference, norm_sliced, norm_train, numbers, optimizer, optimizer_layerwise,
-            optimizer_more, ordering, pad, pool, pool_winners, positions, prelu, random, reduce, reduce_more, resize,
-            rnn, roi, rounding, scalar, selecting, sequence, shape, shape_more, sizes, slicing, softmax, spatial,
-            split_v2, sums_of_squares, svm, transcendental, transfer, unary)
+            optimizer_more, ordering, pad, pool, pool_winners, positions, prelu, python_op, random, reduce,
+            reduce_more, resize, rnn, roi, rounding, scalar, selecting, sequence, shape, shape_more, sizes, slicing,
+            softmax, spatial, split_v2, sums_of_squares, svm, transcendental, transfer, unary)
 """The modules whose import fills the registry."""
 
 __all__ = ["FAMILIES", "Op", "Sample", "ShapeError", "Workspace", "get_op", "names", "public_names",

@@ -128,6 +128,10 @@ class EagerBuilder:
         self._ordinals += 1
         return self._ordinals - 1
 
+    def next_python_ordinal(self) -> int:
+        """0, 1, 2 …"""
+        return self.next_random_ordinal()
+
 
 def sample_dtypes(op: Op, p: Any, dtype: Any) -> list[np.dtype]:
     """Dtypes of the inputs of an op whose numbers are of `dtype`: bytes where it takes bytes, and else that."""

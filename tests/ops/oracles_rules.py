@@ -141,3 +141,9 @@ def lars_mom(p: Any, weight: Tensor, grad: Tensor, mom: Tensor, *rest: Tensor) -
     (moved,) = lars(p, weight, grad, *rest)
     mom = float(rest[0][7]) * mom + (moved - weight)
     return [weight + mom, mom]
+
+
+@oracle("Custom", "_custom", "_custom_again")
+def custom(p: Any, lhs: Tensor, rhs: Tensor, total: Tensor) -> list[Tensor]:
+    """The operator in Python of the samples, and the sum that it keeps."""
+    return [lhs * rhs, total + (lhs * rhs).sum()][:2 if hasattr(p, "ordinal") else 1]
