@@ -114,7 +114,7 @@ class BucketingModule(BaseModule):
         module = BucketingModule(sym_gen, default_bucket_key, **kwargs)
         module._symbols = dict(sym_dict)
         default = module._generate(default_bucket_key)
-        default._loaded = arg_params or {}, aux_params or {}
+        default._loaded = module_support.copies(arg_params or {}), module_support.copies(aux_params or {})
         default.params_initialized = module.params_initialized = True
         module._buckets[default_bucket_key] = default
         return module

@@ -103,9 +103,9 @@ class Executor(Programs):
 
     @property
     def input_dict(self) -> dict[str, NDArray]:
-        """Arguments that were fed for the last run, as they were given."""
-        return {name: NDArray(HostStorage(self._given[self._place[name]], self.context)) for name in self.arg_names
-                if name in self.inputs and self._place[name] in self._given}
+        """Copies of the arguments that were fed for the last run."""
+        return {name: NDArray(HostStorage(self._given[self._place[name]].copy(), self.context))
+                for name in self.arg_names if name in self.inputs and self._place[name] in self._given}
 
     @property
     def outputs(self) -> list[NDArray]:

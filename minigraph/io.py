@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -22,27 +22,43 @@ __all__ = ["CSVIter", "DataBatch", "DataDesc", "DataIter", "ImageRecordIter", "M
 
 
 class _Source:
-    """A named array to take rows from: an NDArray keeps its dtype, all else gives float32 as in MXNet."""
+    """A named array to take rows from: an NDArray as it is then, in its dtype; of all else a copy, which gives float32,
+    both as in MXNet. A memory-mapped array is not copied, for it may be larger than memory."""
 
     def __init__(self, name: str, values: Any) -> None:
         self.name = name
-        self.values = values if isinstance(values, NDArray) else np.asarray(values)
+        self.values = values if isinstance(values, NDArray) else np.asanyarray(values)
         if np.dtype(self.values.dtype).kind not in REAL_KINDS:
             raise TypeError(f"{name} takes real numbers, got an array of dtype {self.values.dtype}")
         self.dtype = np.dtype(values.dtype) if isinstance(values, NDArray) else np.dtype(np.float32)
+        if not isinstance(self.values, (NDArray, np.memmap)):
+            wider = self.values.dtype.kind == "f" and self.values.dtype.itemsize > self.dtype.itemsize
+            self.values = np.array(self.values, self.dtype if wider else None, order="C")
         self.shape = tuple(self.values.shape)
         if not self.shape or not self.shape[0]:
             raise ValueError(f"{name} has shape {self.shape}; an iterator needs at least one row")
 
     def array(self) -> NDArray:
-        """The whole array; its memory is the given one's where the dtype is."""
+        """The whole array, in the dtype of batches from now on: rows are taken from this one."""
         if isinstance(self.values, NDArray):
             return self.values
-        return NDArray(HostStorage(self.values.astype(self.dtype, copy=False), cpu()))
+        if self.values.dtype != self.dtype or isinstance(self.values, np.memmap):
+            self.values = np.array(self.values, self.dtype)
+        return NDArray(HostStorage(self.values, cpu()))
+
+    def batch(self, index: np.ndarray, convert: Callable[[np.ndarray, np.dtype], np.ndarray]) -> NDArray:
+        """The rows of these numbers as `convert` gives them, in memory that is nobody else's."""
+        rows = self.rows(index)
+        values = convert(rows, self.dtype)
+        return NDArray(HostStorage(np.array(values) if np.may_share_memory(values, self.whole()) else values, cpu()))
+
+    def whole(self) -> np.ndarray:
+        """All rows as they are now."""
+        return self.values.storage.read() if isinstance(self.values, NDArray) else self.values
 
     def rows(self, index: np.ndarray) -> np.ndarray:
         """The rows of these numbers: a view where they are consecutive, else a copy."""
-        whole = self.values.storage.read() if isinstance(self.values, NDArray) else self.values
+        whole = self.whole()
         first, last = int(index[0]), int(index[-1])
         if last - first == len(index) - 1 and (np.diff(index) == 1).all():
             return whole[first:last + 1]
@@ -71,8 +87,11 @@ class NDArrayIter(DataIter):
     `last_batch_handle` says what becomes of rows that fill no batch: "pad" completes them from the epoch's
     start and reports how many rows were added, "discard" drops them, "roll_over" lets them begin the next
     epoch. `shuffle` puts the rows in a new random order at the start and at every reset, drawn from
-    `minigraph.random`. A batch of consecutive float32 rows is a view of the given array; others are copied,
-    and converted to float32 one batch at a time.
+    `minigraph.random`.
+
+    NumPy arrays are copied when the iterator is made, so that filling one again changes nothing, and give float32,
+    converted one batch at a time. An NDArray is read at each batch, and keeps its dtype; a memory-mapped array is read
+    at each batch, too. Batches are copies: what is written into one is written nowhere else.
     """
 
     def __init__(self, data: Any, label: Any = None, batch_size: int = 1, shuffle: bool = False,
@@ -176,7 +195,7 @@ class NDArrayIter(DataIter):
 
     def _take(self, sources: list[_Source], convert: Any) -> list[NDArray]:
         index = self.getindex()
-        return [NDArray(HostStorage(convert(source.rows(index), source.dtype), cpu())) for source in sources]
+        return [source.batch(index, convert) for source in sources]
 
     def convert_data(self, rows: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """A batch's data from rows as they are stored; what a subclass overrides to scale them."""

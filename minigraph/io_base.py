@@ -5,6 +5,7 @@ import os
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -237,11 +238,16 @@ def check_process(iterator: DataIter, process: int) -> None:
 
 
 def _next_or_none(iterator: DataIter) -> DataBatch | None:
-    """The next batch, or None at the end: StopIteration does not pass through a future."""
+    """The next batch, or None at the end: StopIteration does not pass through a future.
+
+    Its arrays are copies, since the iterator may fill its own again while this batch is in use.
+    """
     try:
-        return iterator.next()
+        batch = iterator.next()
     except StopIteration:
         return None
+    return DataBatch([array.copy() for array in batch.data], [array.copy() for array in batch.label or ()],
+                     batch.pad, copy(batch.index), batch.bucket_key)
 
 
 def _renamed(lists: list[list[DataDesc]], renames: Sequence[Mapping[str, str]] | None) -> list[DataDesc]:

@@ -235,7 +235,8 @@ class Module(BaseModule):
     def get_params(self) -> tuple[Params, Params]:
         """Copies of (arguments, auxiliary states) in host memory; a loaded module has them before bind."""
         if self._loaded is not None:
-            return self._loaded
+            arguments, states = self._loaded
+            return module_support.copies(arguments), module_support.copies(states)
         self._require(params=True)
         arguments, states = self._executor.arg_dict, self._executor.aux_dict
         return module_support.host_copies(arguments), module_support.host_copies(states)

@@ -294,6 +294,11 @@ def reason_for_gradients(module: Any, base: type, executor: Executor, monitored:
     return None if optimizer.has_graph_form else f"the optimizer {type(optimizer).__name__} has no graph form"
 
 
+def copies(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Copies by name, of NDArrays and NumPy arrays as they are."""
+    return {name: array.copy() for name, array in arrays.items()}
+
+
 def host_copies(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
     """Copies in host memory, by name."""
     return {name: NDArray(HostStorage(array.asnumpy(), cpu())) for name, array in arrays.items()}

@@ -137,7 +137,7 @@ class BucketSentenceIter(DataIter):
         label = np.full_like(data, self.invalid_label)
         label[:, :-1] = data[:, 1:]
         length = self.buckets[bucket]
-        arrays = [NDArray(HostStorage(np.ascontiguousarray(each if self.layout == "NT" else each.T), cpu()))
+        arrays = [NDArray(HostStorage(np.array(each if self.layout == "NT" else each.T, order="C"), cpu()))
                   for each in (data, label)]
         return DataBatch(arrays[:1], arrays[1:], pad=0, bucket_key=length,
                          provide_data=[self._desc(self.data_name, length)],

@@ -139,17 +139,6 @@ def test_descriptions_have_the_batch_shape_and_numpy_becomes_float32():
     assert io.NDArrayIter(np.ones(2)).provide_label == []
 
 
-def test_consecutive_float32_rows_are_views_and_others_are_copies():
-    source = np.zeros((8, 2), np.float32)
-
-    def shares(iterator):
-        return np.shares_memory(iterator.next().data[0].storage.read(), source)
-
-    assert shares(io.NDArrayIter(source, batch_size=4))
-    assert shares(io.NDArrayIter(nd.NDArray(nd.HostStorage(source)), batch_size=4))
-    assert not shares(io.NDArrayIter(source, batch_size=4, shuffle=True))
-
-
 def test_an_ndarray_source_is_read_at_each_batch():
     source = nd.zeros((4, 1))
     iterator = io.NDArrayIter(source, batch_size=2)
