@@ -350,6 +350,9 @@ def normalise_requests(grad_req: str | Sequence[str] | Mapping[str, str], names:
             raise MXNetError(f"grad_req names {unknown[0]!r}, which is no argument; they are {', '.join(names)}")
         requests = {name: grad_req.get(name, "null") for name in names}
     else:
+        if not isinstance(grad_req, (list, tuple)):
+            raise MXNetError(f"grad_req={grad_req!r} must be write, add or null, a list of these, or a dict by "
+                             f"argument")
         if len(grad_req) != len(names):
             raise MXNetError(f"grad_req has {len(grad_req)} words for {len(names)} arguments; give one for each")
         requests = dict(zip(names, grad_req, strict=True))

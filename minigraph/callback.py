@@ -12,13 +12,15 @@ from collections.abc import Callable
 from math import ceil, inf
 from typing import Any
 
+from .settings import whole_number
+
 BatchEndParam = namedtuple("BatchEndParam", ["epoch", "nbatch", "eval_metric", "locals"])
 BatchEndParam.__doc__ = "What a batch callback is told: epoch, batch in it, metric, the loop's locals."
 
 
 def do_checkpoint(prefix: str, period: int = 1) -> Callable:
     """An epoch callback that saves prefix-symbol.json and prefix-NNNN.params, NNNN = epoch + 1."""
-    period = max(1, int(period))
+    period = max(1, whole_number("the callback", "period", period, -1))
 
     def save(epoch: int, symbol: Any, arg_params: dict, aux_params: dict) -> None:
         from .model import save_checkpoint  # needed only here, and model imports much
@@ -32,7 +34,7 @@ def do_checkpoint(prefix: str, period: int = 1) -> Callable:
 def module_checkpoint(mod: Any, prefix: str, period: int = 1,
                       save_optimizer_states: bool = False) -> Callable:
     """An epoch callback that has the module save itself, with its optimizer's states if asked."""
-    period = max(1, int(period))
+    period = max(1, whole_number("the callback", "period", period, -1))
 
     def save(epoch: int, symbol: Any = None, arg_params: Any = None, aux_params: Any = None) -> None:
         if (epoch + 1) % period == 0:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from . import ndarray, random
-from .base import MXNetError
+from .base import REAL_KINDS, MXNetError
 from .ndarray import NDArray
+from .settings import SettingError, checks_numbers
 
 _registry: dict[str, type[Initializer]] = {}
 
@@ -40,7 +41,7 @@ class InitDesc(str):
 def register(cls: type[Initializer]) -> type[Initializer]:
     """Class decorator: make the initializer known to `create` by its class name in lower case."""
     _registry[cls.__name__.lower()] = cls
-    return cls
+    return checks_numbers(cls)
 
 
 def alias(*names: str) -> Callable:
@@ -165,11 +166,11 @@ def _root_mean_square(values: np.ndarray) -> str:
 
 
 def _uniform(arr: NDArray, scale: float) -> None:
-    arr[:] = random.generator().uniform(-scale, scale, arr.shape)
+    arr[:] = random.generator().uniform(-abs(scale), abs(scale), arr.shape)
 
 
 def _normal(arr: NDArray, sigma: float) -> None:
-    arr[:] = random.generator().normal(0, sigma, arr.shape)
+    arr[:] = random.generator().normal(0, abs(sigma), arr.shape)
 
 
 @register
@@ -197,6 +198,8 @@ class Constant(Initializer):
     def __init__(self, value: Any) -> None:
         super().__init__(value=value.tolist() if isinstance(value, np.ndarray) else
                          value.asnumpy().tolist() if isinstance(value, NDArray) else value)
+        if np.asarray(self._kwargs["value"]).dtype.kind not in REAL_KINDS:
+            raise SettingError(f"Constant: value is {value!r}; it must be a number, or an array of numbers")
         self.value = value
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
@@ -263,6 +266,8 @@ class Xavier(Initializer):
             raise ValueError(f"rnd_type must be 'uniform' or 'gaussian', got {rnd_type!r}")
         if factor_type not in ("avg", "in", "out"):
             raise ValueError(f"factor_type must be 'avg', 'in' or 'out', got {factor_type!r}")
+        if magnitude < 0:
+            raise SettingError(f"{type(self).__name__}: magnitude is {magnitude!r}; it must be 0 or more")
         super().__init__(rnd_type=rnd_type, factor_type=factor_type, magnitude=magnitude)
         self.rnd_type = rnd_type
         self.factor_type = factor_type

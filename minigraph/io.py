@@ -16,6 +16,7 @@ from .formats.idx import read_idx
 from .image_iter import ImageRecordIter
 from .io_base import DataBatch, DataDesc, DataIter, PrefetchingIter, ResizeIter
 from .ndarray import HostStorage, NDArray, from_numpy
+from .settings import whole_number
 
 __all__ = ["CSVIter", "DataBatch", "DataDesc", "DataIter", "ImageRecordIter", "MNISTIter", "NDArrayIter",
            "PrefetchingIter", "ResizeIter", "ScaledIter"]
@@ -116,8 +117,7 @@ class NDArrayIter(DataIter):
         counts = {source.name: source.shape[0] for source in self._data + self._label}
         if len(set(counts.values())) > 1:
             raise ValueError(f"data and labels must have equally many rows, got {counts}")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
+        self.batch_size = whole_number("NDArrayIter", "batch_size", self.batch_size, 1)
         if self.last_batch_handle not in ("pad", "discard", "roll_over"):
             raise ValueError(f"last_batch_handle must be 'pad', 'discard' or 'roll_over', got "
                              f"{self.last_batch_handle!r}")

@@ -12,6 +12,7 @@ import numpy as np
 
 from .base import MXNetError
 from .ndarray import NDArray
+from .settings import SettingError, whole_number
 
 
 class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
@@ -127,9 +128,11 @@ class ResizeIter(DataIter):
     """
 
     def __init__(self, data_iter: DataIter, size: int, reset_internal: bool = True) -> None:
+        if not hasattr(data_iter, "batch_size"):
+            raise SettingError(f"ResizeIter: data_iter is {data_iter!r}; it must be an iterator of batches")
         super().__init__(data_iter.batch_size)
         self.data_iter = data_iter
-        self.size = size
+        self.size = whole_number("ResizeIter", "size", size, 0)
         self.reset_internal = reset_internal
         self.cur = 0
         if hasattr(data_iter, "default_bucket_key"):

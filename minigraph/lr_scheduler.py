@@ -10,7 +10,10 @@ import logging
 from collections.abc import Sequence
 from math import cos, pi
 
+from .settings import SettingError, checks_numbers, is_number
 
+
+@checks_numbers
 class LRScheduler:
     """A constant rate after an optional warm-up of `warmup_steps` updates from `warmup_begin_lr`.
 
@@ -49,6 +52,7 @@ class LRScheduler:
         return self.scheduled_lr(num_update)
 
 
+@checks_numbers
 class FactorScheduler(LRScheduler):
     """Multiplies the rate by `factor` after every `step` updates, down to `stop_factor_lr`.
 
@@ -80,6 +84,7 @@ class FactorScheduler(LRScheduler):
         return self.base_lr
 
 
+@checks_numbers
 class MultiFactorScheduler(LRScheduler):
     """Multiplies the rate by `factor` as each of the increasing update counts in `step` is passed.
 
@@ -89,6 +94,8 @@ class MultiFactorScheduler(LRScheduler):
     def __init__(self, step: Sequence[float], factor: float = 1, base_lr: float = 0.01, warmup_steps: int = 0,
                  warmup_begin_lr: float = 0, warmup_mode: str = "linear") -> None:
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
+        if not isinstance(step, (list, tuple)) or not all(map(is_number, step)):
+            raise SettingError(f"MultiFactorScheduler: step is {step!r}; it must be a list of numbers")
         _check_steps(step)
         _check_factor(factor)
         self.step = list(step)
@@ -131,6 +138,7 @@ class _DecayScheduler(LRScheduler):
         return self.base_lr
 
 
+@checks_numbers
 class PolyScheduler(_DecayScheduler):
     """Decays as (1 - progress) ** pwr to `final_lr` at `max_update`.
 
@@ -147,6 +155,7 @@ class PolyScheduler(_DecayScheduler):
         return (1 - progress) ** self.power
 
 
+@checks_numbers
 class CosineScheduler(_DecayScheduler):
     """Decays along half a cosine to `final_lr` at `max_update`; begins at the `base_lr` given here."""
 

@@ -59,9 +59,10 @@ class Module(BaseModule):
                                          "disk": disk, "machine": machine, "profile": profile, "search": search,
                                          "slices": slices, "verify": verify, "fuse": fuse, "encode": encode,
                                          "fold": fold, "poison": poison}
-        self._data_names = list(data_names or ())
-        self._label_names = list(label_names or ())
-        self._fixed = frozenset(fixed_param_names or ())
+        module_support.check_symbol(symbol)
+        self._data_names = module_support.name_list("data_names", data_names)
+        self._label_names = module_support.name_list("label_names", label_names)
+        self._fixed = frozenset(module_support.name_list("fixed_param_names", fixed_param_names))
         self._states = ModuleStates(state_names or (), lambda name: self._executor.input_type(name))
         for names, what in ((self._data_names, "data"), (self._label_names, "label"), (self._states.names, "state"),
                             (sorted(self._fixed), "fixed_param")):

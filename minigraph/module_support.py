@@ -29,7 +29,7 @@ def one_context(context: Context | Sequence[Context] | None) -> Context:
     """The one context asked for, cpu() by default; MXNetError for several."""
     if context is None:
         return cpu()
-    contexts = [context] if isinstance(context, Context) else list(context)
+    contexts: list[Any] = list(context) if isinstance(context, (list, tuple)) else [context]
     wrong = [each for each in contexts if not isinstance(each, Context)]
     if wrong:
         raise MXNetError(f"context={context!r} is no context; give mx.cpu() or mx.gpu(0)")
@@ -83,6 +83,23 @@ def elsewhere(module: str, name: str) -> Any:
     if name in _ELSEWHERE:
         return getattr(importlib.import_module(f".{_ELSEWHERE[name]}", __package__), name)
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+def check_symbol(symbol: Any) -> None:
+    """MXNetError for what is no symbol."""
+    if not hasattr(symbol, "list_arguments"):
+        raise MXNetError(f"symbol={symbol!r} is no symbol; give one such as mx.sym.SoftmaxOutput(...), or "
+                         f"mx.sym.load(file)")
+
+
+def name_list(what: str, names: Sequence[str] | None) -> list[str]:
+    """The names as a list, none for None; MXNetError for what is no list of names."""
+    if names is None:
+        return []
+    if isinstance(names, (list, tuple, set, frozenset)) and all(isinstance(name, str) for name in names):
+        return list(names)
+    raise MXNetError(f"{what}={names!r} must be a list of names" + (f", such as [{names!r}]" if isinstance(names, str)
+                                                                    else ""))
 
 
 def check_names(symbol: Any, names: Sequence[str], what: str, must_exist: bool) -> None:

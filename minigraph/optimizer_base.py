@@ -23,6 +23,7 @@ from .ops import get_op
 from .ops.control import CLIP, FIRST_RATE, GLOBAL_NORM, LOSS_SCALE, RESCALE, control_size
 from .ops.op import Workspace
 from .optimizer_counts import Counts, CountsByIndex
+from .settings import checks_numbers
 
 _registry: dict[str, type[Optimizer]] = {}
 _OWN_UPDATE = frozenset(("update", "create_state", "_get_lr", "_get_wd"))
@@ -36,7 +37,7 @@ def register(cls: type[Optimizer]) -> type[Optimizer]:
         warnings.warn(f"New optimizer {cls.__module__}.{cls.__name__} is overriding existing optimizer "
                       f"{_registry[name].__module__}.{_registry[name].__name__}", stacklevel=2)
     _registry[name] = cls
-    return cls
+    return checks_numbers(cls)
 
 
 def create(name: str | Optimizer, **kwargs: Any) -> Optimizer:
@@ -64,6 +65,7 @@ def _arguments(cls: type[Optimizer]) -> list[str]:
     return list(dict.fromkeys(p.name for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)))
 
 
+@checks_numbers
 class Optimizer:
     """The base: rates, multipliers and update counts; a subclass gives `update_rule` and `state_names`.
 
@@ -94,10 +96,6 @@ class Optimizer:
                  loss_scale: float | str | LossScaler | None = None) -> None:
         if param_idx2name is not None and not isinstance(param_idx2name, Mapping):
             raise TypeError("param_idx2name should be a dict of param indexes to names.")
-        for name, number in (("rescale_grad", rescale_grad), ("wd", wd), ("clip_gradient", clip_gradient),
-                             ("learning_rate", learning_rate)):
-            if not is_number_or_none(number):
-                raise ValueError(f"{type(self).__name__}: {name} is {number!r}; it must be a number")
         if clip_global_norm is not None and not clip_global_norm > 0:
             raise ValueError(f"clip_global_norm must be above 0, got {clip_global_norm}; for no clipping "
                              f"leave it None")

@@ -26,6 +26,7 @@ LAYERS = (
     ("breakage", "binding", "bound"),
     ("inspection", "profiling", "comparison"),
     ("programs", "executor", "bind"),
+    ("settings",),
     ("formats", "initializer", "io_base", "io", "recordio", "augment", "augment_pixels",
      "image_iter", "loss_scaler", "lr_scheduler", "metric_labels", "metric_base", "metric", "callback", "kvstore",
      "optimizer_counts", "optimizer_base", "optimizer_more", "optimizer_large_batch", "optimizer", "model",

@@ -151,7 +151,7 @@ def test_an_ndarray_source_is_read_at_each_batch():
     (lambda: io.NDArrayIter(np.ones(3), np.ones(4)), "equally many rows.*'data': 3.*'softmax_label': 4"),
     (lambda: io.NDArrayIter(None), "needs data"),
     (lambda: io.NDArrayIter(np.ones((0, 2))), "at least one row"),
-    (lambda: io.NDArrayIter(np.ones(3), batch_size=0), "at least 1"),
+    (lambda: io.NDArrayIter(np.ones(3), batch_size=0), "batch_size is 0; it must be a whole number of 1 or more"),
     (lambda: io.NDArrayIter(np.ones(3), last_batch_handle="drop"), "'drop'"),
     (lambda: io.NDArrayIter(np.ones(3), batch_size=4, last_batch_handle="discard"), "4 is above the 3 rows"),
 ])
