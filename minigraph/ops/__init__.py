@@ -23,6 +23,7 @@ from . import (
     entropy,
     erfinv,
     expanding,
+    factorization,
     finite,
     gamma,
     gelu,
@@ -89,12 +90,12 @@ from .registry import get_op, names, public_names, register
 
 FAMILIES = (activated, activation, attention, basic, batch_rows, bits, broadcast, broadcast_more, chain, conv,
             conv_weight, correlation, ctc, cumsum, deconv, dense, diagonal, elemwise, entropy, erfinv, expanding,
-            finite, gamma, gelu, gradient_multiplier, group_norm, im2col, image, indexing, instance_norm, interleaved,
-            khatri_rao, layer_norm, layout, leaky, linalg, logical, loss, loss_scale, lrn, lstm, matmul, modulo,
-            moments, norm, norm_inference, norm_sliced, norm_train, numbers, optimizer, optimizer_layerwise,
-            optimizer_more, ordering, pad, pool, pool_winners, positions, prelu, python_op, random, reduce,
-            reduce_more, resize, rnn, roi, rounding, scalar, selecting, sequence, shape, shape_more, sizes, slicing,
-            softmax, spatial, split_v2, sums_of_squares, svm, transcendental, transfer, unary)
+            factorization, finite, gamma, gelu, gradient_multiplier, group_norm, im2col, image, indexing,
+            instance_norm, interleaved, khatri_rao, layer_norm, layout, leaky, linalg, logical, loss, loss_scale, lrn,
+            lstm, matmul, modulo, moments, norm, norm_inference, norm_sliced, norm_train, numbers, optimizer,
+            optimizer_layerwise, optimizer_more, ordering, pad, pool, pool_winners, positions, prelu, python_op,
+            random, reduce, reduce_more, resize, rnn, roi, rounding, scalar, selecting, sequence, shape, shape_more,
+            sizes, slicing, softmax, spatial, split_v2, sums_of_squares, svm, transcendental, transfer, unary)
 """The modules whose import fills the registry."""
 
 __all__ = ["FAMILIES", "Op", "Sample", "ShapeError", "Workspace", "get_op", "names", "public_names",

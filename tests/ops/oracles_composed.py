@@ -208,3 +208,56 @@ def eye(p: Any) -> list[Tensor]:
 @oracle("_linspace")
 def linspace(p: Any) -> list[Tensor]:
     return [torch.linspace(p.start, p.stop, p.num + (not p.endpoint))[:p.num]]
+
+
+@oracle("_triangle")
+def triangle(p: Any, a: Tensor) -> list[Tensor]:
+    kept = a.tril(-1) if p.lower else a.triu(1)
+    return [kept + p.diagonal * torch.diag_embed(a.diagonal(0, -2, -1))]
+
+
+def triangular(p: Any, a: Tensor) -> Tensor:
+    return turned(a.tril() if p.lower else a.triu(), p.transpose)
+
+
+@oracle("_linalg_trmm")
+def trmm(p: Any, a: Tensor, b: Tensor) -> list[Tensor]:
+    a = triangular(p, a)
+    return [p.alpha * (b @ a if p.rightside else a @ b)]
+
+
+@oracle("_linalg_trsm")
+def trsm(p: Any, a: Tensor, b: Tensor) -> list[Tensor]:
+    inverse = torch.linalg.inv(triangular(p, a))
+    return [p.alpha * (b @ inverse if p.rightside else inverse @ b)]
+
+
+@oracle("_solve_triangular")
+def solve_triangular(p: Any, a: Tensor, b: Tensor) -> list[Tensor]:
+    return [torch.linalg.inv(triangular(p, a)) @ b]
+
+
+@oracle("_linalg_potri")
+def potri(p: Any, a: Tensor) -> list[Tensor]:
+    return [torch.linalg.inv(a.tril() @ a.tril().mT)]
+
+
+@oracle("_linalg_inverse")
+def inverse(p: Any, a: Tensor) -> list[Tensor]:
+    return [torch.linalg.inv(a)]
+
+
+@oracle("_linalg_det")
+def det(p: Any, a: Tensor) -> list[Tensor]:
+    found = torch.linalg.det(a)
+    return [found.reshape(found.shape or (1,))]
+
+
+@oracle("_linalg_slogdet")
+def slogdet(p: Any, a: Tensor) -> list[Tensor]:
+    return [found.reshape(found.shape or (1,)) for found in torch.linalg.slogdet(a)]
+
+
+@oracle("_linalg_potrf")
+def potrf(p: Any, a: Tensor) -> list[Tensor]:
+    return [torch.linalg.cholesky(a)]

@@ -70,6 +70,8 @@ CASES: list[Case] = [
     ("col2im", {"kernel": (3, 3), "pad": (1, 1), "output_size": (32, 32)}, [(4, 72, 1024)]),
     ("Correlation", {"pad_size": 1}, [IMAGES, IMAGES]),
     ("_correlation_backward", {"pad_size": 1, "is_multiply": False}, [(40, 9, 32, 32), IMAGES, IMAGES]),
+    ("_solve_triangular", {}, [(200, 200), (200, 300)]), ("_linalg_potrf", {}, [(200, 200)]),
+    ("_eliminate", {}, [(2, 100, 100)]), ("_triangle", {}, [(300, 300)]),
     ("erfinv", {}, [ROWS]), ("_np_cumsum", {"axis": 0}, [ROWS]), ("_np_cumsum", {"axis": 1}, [ROWS]),
     ("_np_cumsum", {}, [ROWS]), ("_ctc_loss", {}, [(60, 200, 30), ((200, 20), 30)]),
     ("_ctc_loss_backward", {}, [(200,), (200,), (60, 200, 41), (60, 200, 30), ((200, 20), 30)]),
