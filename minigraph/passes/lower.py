@@ -243,8 +243,10 @@ class _Lowering:
                 if graph.variable_class[i] not in PERSISTENT_CLASSES}
 
     def _late_inputs(self) -> tuple[str, ...]:
-        """The inputs that backward brings with it: head gradients."""
+        """The inputs that backward brings with it where it runs apart: head gradients."""
         graph = self.graph
+        if self.state.request.program != "train":
+            return ()
         return tuple(name for name, entry in self._inputs().items() if graph.phase[graph.node_of[entry]] != FORWARD)
 
     def _expected(self) -> tuple[str, ...]:
