@@ -50,12 +50,13 @@ __test__ = False
 __all__ = ["almost_equal", "assert_allclose", "assert_almost_equal", "assert_almost_equal_ignore_nan",
            "assert_almost_equal_with_err", "assert_exception", "assign_each", "assign_each2", "check_consistency",
            "check_numeric_gradient", "check_symbolic_backward", "check_symbolic_forward", "collapse_sum_like",
-           "compare_ndarray_tuple", "create_2d_tensor", "create_vector", "default_atols", "default_context",
-           "default_dtype", "default_numeric_eps", "default_rtols", "download", "effective_dtype", "environment",
-           "get_atol", "get_etol", "get_rtol", "get_tolerance", "get_tols", "is_cd_run", "is_op_runnable", "list_gpus",
-           "mean_check", "np_reduce", "numeric_grad", "rand_coord_2d", "rand_ndarray", "rand_shape_2d",
-           "rand_shape_3d", "rand_shape_nd", "random_arrays", "random_sample", "random_uniform_arrays", "retry",
-           "same", "same_array", "same_symbol_structure", "set_default_context", "simple_forward", "var_check"]
+           "compare_ndarray_tuple", "compare_optimizer", "create_2d_tensor", "create_vector", "default_atols",
+           "default_context", "default_dtype", "default_numeric_eps", "default_rtols", "download", "effective_dtype",
+           "environment", "gen_buckets_probs_with_ppf", "get_atol", "get_etol", "get_rtol", "get_tolerance",
+           "get_tols", "is_cd_run", "is_op_runnable", "list_gpus", "mean_check", "np_reduce", "numeric_grad",
+           "rand_coord_2d", "rand_ndarray", "rand_shape_2d", "rand_shape_3d", "rand_shape_nd", "random_arrays",
+           "random_sample", "random_uniform_arrays", "retry", "same", "same_array", "same_symbol_structure",
+           "set_default_context", "simple_forward", "var_check"]
 
 
 def default_context() -> Context:
@@ -143,6 +144,37 @@ def var_check(generator: Callable[[int], Any], sigma: float, nsamples: int = 100
     """Whether the variance of so many normal samples lies within three of its standard deviations of sigma^2."""
     variance = as_numpy(generator(nsamples)).astype(np.float64).var(ddof=1)
     return bool(abs(variance - sigma ** 2) < 3 * (2 * sigma ** 4 / (nsamples - 1)) ** 0.5)
+
+
+def gen_buckets_probs_with_ppf(ppf: Callable[[float], float], nbuckets: int,
+                               ) -> tuple[list[tuple[float, float]], list[float]]:
+    """Intervals of equal probability, from a distribution's inverse of the cumulative one, and that probability."""
+    if nbuckets < 1:
+        raise ValueError(f"a distribution is parted into one interval or more, got {nbuckets}")
+    bounds = [ppf(k / nbuckets) for k in range(nbuckets + 1)]
+    return list(zip(bounds[:-1], bounds[1:], strict=True)), [1.0 / nbuckets] * nbuckets
+
+
+def compare_optimizer(opt1: Any, opt2: Any, shapes: Any, dtype: Any, w_stype: str = "default",
+                      g_stype: str = "default", rtol: float = 1e-4, atol: float = 1e-5, compare_states: bool = True,
+                      ntensors: int = 1) -> None:
+    """Compare the weights and states that two optimizers make of the same random weight and gradient.
+
+    `shapes` is one shape, or a list of `ntensors`; each is updated once, as number 0, 1, ...
+    """
+    for stype in (w_stype, g_stype):
+        ndarray.creation.refuse_sparse(stype)
+    for index, shape in enumerate([shapes] if ntensors == 1 and not isinstance(shapes, list) else shapes):
+        weight, gradient = (rand_ndarray(shape, dtype=dtype) for _ in range(2))
+        weights = weight.copy(), weight.copy()
+        states = [opt.create_state_multi_precision(index, w) for opt, w in zip((opt1, opt2), weights, strict=True)]
+        if compare_states:
+            compare_ndarray_tuple(states[0], states[1])
+        for opt, w, state in zip((opt1, opt2), weights, states, strict=True):
+            opt.update_multi_precision(index, w, gradient.copy(), state)
+        if compare_states:
+            compare_ndarray_tuple(states[0], states[1], rtol, atol)
+        assert_almost_equal(weights[0], weights[1], rtol, atol, ("the weight of opt1", "of opt2"))
 
 
 # -- helpers -------------------------------------------------------------------------------------------------

@@ -179,6 +179,13 @@ def test_elements_storage_types_and_what_needs_a_tape():
             call()
 
 
+def test_parts_are_written_by_their_bounds():
+    x = nd.zeros((3, 4))
+    assert x.slice_assign(nd.ones((1, 2)), (1, 0), (2, 3), (None, 2)) is x
+    assert x.slice_assign_scalar(5, (None, -1), (2, None)) is x
+    same(x, [[0, 0, 0, 5], [1, 0, 1, 5], [0, 0, 0, 0]])
+
+
 # -- functions of NDArrays alone ---------------------------------------------------------------------------------
 @pytest.mark.parametrize("name,arrays,numbers", [
     ("add", [4, 5], 5), ("subtract", [2, 1], -1), ("multiply", [3, 6], 6), ("divide", [3, 1.5], 2 / 3),

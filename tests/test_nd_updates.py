@@ -41,6 +41,17 @@ def test_an_update_gives_the_new_weight_and_changes_its_states(name, states, set
     assert again is given and given.asscalar() == result.asscalar()
 
 
+def test_ftml_takes_the_number_of_the_update():
+    weight, kept = one(W), [one(0.5), one(1.0), one(0.25)]
+    result = nd.ftml_update(weight, one(G), *kept, lr=LR, beta1=0.5, beta2=0.5, t=3, wd=WD, rescale_grad=0.5,
+                            clip_grad=1.2)
+    g, v = -0.5, 0.625
+    d = (1 - 0.5 ** 3) / LR * ((v / (1 - 0.5 ** 3)) ** 0.5 + 1e-8)
+    z = 0.125 + 0.5 * g - (d - 0.25) * W
+    assert [s.asscalar() for s in kept] == pytest.approx([d, v, z], rel=1e-5)
+    assert result.asscalar() == pytest.approx(-z / d, rel=1e-5)
+
+
 @pytest.mark.parametrize("name", ["mp_sgd_update", "mp_sgd_mom_update", "mp_nag_mom_update"])
 def test_a_float16_weight_follows_its_float32_copy(name):
     states = [one(0.25)] * ("mom" in name)

@@ -254,3 +254,18 @@ def test_central_differences_of_an_executor():
     executor = mx.sym.square(mx.sym.Variable("x")).simple_bind(mx.cpu(), x=(2,), type_dict={"x": np.float64})
     found = test_utils.numeric_grad(executor, {"x": np.array([1.0, -2])}, dtype=np.float64)
     np.testing.assert_allclose(found["x"], [2, -4], rtol=1e-6)
+
+
+def test_two_optimizers_are_compared():
+    mx.random.seed(0)
+    one, other = (mx.optimizer.SGD(learning_rate=0.1, momentum=m) for m in (0.9, 0.5))
+    test_utils.compare_optimizer(one, mx.optimizer.SGD(learning_rate=0.1, momentum=0.9), (3, 4), np.float32)
+    test_utils.compare_optimizer(one, other, [(2,), (3,)], np.float32, ntensors=2)    # alike at the first update
+    with pytest.raises(AssertionError, match="the weight of opt1"):
+        test_utils.compare_optimizer(one, mx.optimizer.SGD(learning_rate=0.2, momentum=0.9), (3,), np.float32,
+                                     compare_states=False)
+
+
+def test_a_distribution_is_parted_into_intervals_of_equal_probability():
+    buckets, chances = test_utils.gen_buckets_probs_with_ppf(lambda p: 2 * p, 4)
+    assert buckets == [(0, 0.5), (0.5, 1), (1, 1.5), (1.5, 2)] and chances == [0.25] * 4

@@ -7,7 +7,7 @@ NDArrays run in NumPy; networks are written as symbols.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any, NoReturn
 
@@ -33,6 +33,12 @@ def _plain_index(key: Any) -> Any:
     if isinstance(key, tuple):
         return tuple(_plain_index(part) for part in key)
     return key.asnumpy().astype(np.int64) if isinstance(key, NDArray) else key
+
+
+def _slices(begin: Sequence[int | None], end: Sequence[int | None], step: Sequence[int | None]) -> tuple[slice, ...]:
+    """The key of a part, of which `step` may be left out."""
+    steps = step or (None,) * len(begin)
+    return tuple(slice(*each) for each in zip(begin, end, steps, strict=True))
 
 
 def _operand(value: Any) -> np.ndarray | None:
@@ -239,6 +245,18 @@ class NDArray:
             whole = self.asnumpy()
             whole[key] = value.storage.read() if isinstance(value, NDArray) else value
             self._write(whole)
+
+    def slice_assign(self, rhs: NDArray, begin: Sequence[int | None], end: Sequence[int | None],
+                     step: Sequence[int | None] = ()) -> NDArray:
+        """Write `rhs` into the part from `begin` to `end` along the first axes, and return the array."""
+        self[_slices(begin, end, step)] = rhs
+        return self
+
+    def slice_assign_scalar(self, value: float, begin: Sequence[int | None], end: Sequence[int | None],
+                            step: Sequence[int | None] = ()) -> NDArray:
+        """Write a number into the part from `begin` to `end` along the first axes, and return the array."""
+        self[_slices(begin, end, step)] = value
+        return self
 
     def _write(self, value: Any) -> None:
         values = value.storage.read() if isinstance(value, NDArray) else np.asarray(value)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base import MXNetError
-from ..ops.control import CLIP, RESCALE, control_size, lr_word
+from ..ops.control import CLIP, RESCALE, UPDATE_COUNT, control_size, lr_word
 from ..ops.optimizer import Update
 from ..ops.registry import get_op
 from ..storage import HostStorage
@@ -30,6 +30,9 @@ class _Form:
     states: tuple[str, ...] = ()
     before: Mapping[str, float] = field(default_factory=dict)
     after: Mapping[str, float] = field(default_factory=dict)
+    clip: str = "clip_gradient"
+    counts: bool = False
+    """Whether the number `t` of the update is a parameter, and the rate is corrected by it."""
 
 
 _MOMENTUM = {"momentum": 0.0}
@@ -44,6 +47,8 @@ _FORMS = {
     "rmspropalex_update": _Form("_rmsprop_centered_update", ("n", "g", "delta"),
                                 {"gamma1": 0.95, "gamma2": 0.9, "epsilon": 1e-8}, {"clip_weights": -1.0}),
     "ftrl_update": _Form("_ftrl_update", ("z", "n"), {"lamda1": 0.01, "beta": 1.0}),
+    "ftml_update": _Form("_ftml_update", ("d", "v", "z"), {"beta1": 0.6, "beta2": 0.999, "epsilon": 1e-8},
+                         clip="clip_grad", counts=True),
 }
 _MIXED = ("sgd_update", "sgd_mom_update", "nag_mom_update")
 """Those that also take a float32 copy of the weight, under a name that begins with `mp_`."""
@@ -54,7 +59,8 @@ def update_function(name: str) -> Callable[..., NDArray]:
     mixed = name.startswith("mp_")
     form = _FORMS[name.removeprefix("mp_")]
     inputs = ("weight", "grad", *form.states, *(("weight32",) if mixed else ()))
-    settings = {**form.before, "wd": 0.0, "rescale_grad": 1.0, "clip_gradient": -1.0, **form.after, "lazy_update": True}
+    settings = {**form.before, **({"t": 1} if form.counts else {}), "wd": 0.0, "rescale_grad": 1.0, form.clip: -1.0,
+                **form.after, "lazy_update": True}
     make, kind = inspect.Parameter, inspect.Parameter.POSITIONAL_OR_KEYWORD
     signature = inspect.Signature([*(make(n, kind) for n in (*inputs, "lr")),
                                    *(make(n, kind, default=value) for n, value in settings.items()),
@@ -79,7 +85,7 @@ def update_function(name: str) -> Callable[..., NDArray]:
     function.__name__ = function.__qualname__ = name
     function.__signature__ = signature  # type: ignore[attr-defined]
     function.__doc__ = (f"The weight after one update: {inspect.getdoc(type(get_op(form.op)))}\n\nThe states change in "
-                        f"place, the weight only as `out`. A negative `clip_gradient` clips nothing; `lazy_update` is "
+                        f"place, the weight only as `out`. A negative `{form.clip}` clips nothing; `lazy_update` is "
                         f"MXNet's, for sparse gradients.")
     return function
 
@@ -94,8 +100,12 @@ def _update(form: _Form, name: str, arrays: Mapping[str, NDArray], values: Mappi
     op = get_op(form.op)
     assert isinstance(op, Update)
     control = np.zeros(control_size(1), np.float32)
-    control[RESCALE], control[CLIP] = values["rescale_grad"], values["clip_gradient"]
-    control[lr_word(0)], control[lr_word(0) + 1] = values["lr"], values["wd"]
+    control[RESCALE], control[CLIP] = values["rescale_grad"], values[form.clip]
+    rate = values["lr"]
+    if form.counts:
+        rate = rate / (1 - values["beta1"] ** values["t"])
+        control[UPDATE_COUNT] = values["t"]
+    control[lr_word(0)], control[lr_word(0) + 1] = rate, values["wd"]
     params = op.Params(index=0, **{key: float(values[key]) for key in (*form.before, *form.after)})
     states = [arrays[state] for state in form.states]
     weight, grad = arrays.get("weight32", arrays["weight"]), arrays["grad"].storage.read()
