@@ -170,8 +170,8 @@ class ConstantParams:
     """Parameters of a constant tensor."""
 
     shape: tuple[int, ...] = param((), "shape", "shape; 0 leaves a dimension to inference")
-    dtype: np.dtype = param(np.dtype(np.float32), "dtype", "dtype")
     ctx: str = param("", "str", "accepted and not used: a graph lies on one device")
+    dtype: np.dtype = param(np.dtype(np.float32), "dtype", "dtype")
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ class ConvolutionParams:
     """Parameters of Convolution, and of its gradients."""
 
     kernel: tuple[int, ...] = param(REQUIRED, "shape", "kernel size, (w,), (h, w) or (d, h, w)")
-    num_filter: int = param(REQUIRED, "int", "number of output channels")
     stride: tuple[int, ...] = param((), "shape", "step of the window an axis; 1 when not given")
     dilate: tuple[int, ...] = param((), "shape", "distance of kernel taps an axis; 1 when not given")
     pad: tuple[int, ...] = param((), "shape", "zeros on either side of an axis; 0 when not given")
+    num_filter: int = param(REQUIRED, "int", "number of output channels")
     num_group: int = param(1, "int", "number of channel groups that are convolved apart")
     no_bias: bool = param(False, "bool", "whether there is no bias")
     layout: str | None = param(None, "str", "layout of the data; channels come second", LAYOUTS)

@@ -24,12 +24,12 @@ class DeconvolutionParams:
     """Parameters of Deconvolution."""
 
     kernel: tuple[int, ...] = param(REQUIRED, "shape", "kernel size, (w,), (h, w) or (d, h, w)")
-    num_filter: int = param(REQUIRED, "int", "number of output channels")
     stride: tuple[int, ...] = param((), "shape", "distance of neighbouring windows in the output; 1 when not given")
     dilate: tuple[int, ...] = param((), "shape", "distance of kernel taps an axis; 1 when not given")
     pad: tuple[int, ...] = param((), "shape", "elements cut from either side of an axis; 0 when not given")
     adj: tuple[int, ...] = param((), "shape", "elements added at the end of an axis; less than the stride")
     target_shape: tuple[int, ...] = param((), "shape", "spatial shape of the output, instead of pad and adj")
+    num_filter: int = param(REQUIRED, "int", "number of output channels")
     num_group: int = param(1, "int", "number of channel groups that are convolved apart")
     no_bias: bool = param(True, "bool", "whether there is no bias")
     layout: str | None = param(None, "str", "layout of the data; channels come second", LAYOUTS)

@@ -23,10 +23,10 @@ Types = Sequence[TensorType]
 class LrnParams:
     """Parameters of LRN, and of its gradient."""
 
-    nsize: int = param(REQUIRED, "int", "channels of a window, an odd number")
     alpha: float = param(1e-4, "float", "factor of the mean square of a window")
     beta: float = param(0.75, "float", "exponent")
     knorm: float = param(2.0, "float", "what is added to that")
+    nsize: int = param(REQUIRED, "int", "channels of a window, an odd number")
 
 
 def _parts(shape: Shape, itemsize: int) -> Iterator[slice]:

@@ -147,11 +147,11 @@ class UpSamplingParams:
     """Parameters of UpSampling."""
 
     scale: int = param(REQUIRED, "int", "factor of the first input's height and width")
+    num_filter: int = param(0, "int", "channels, for bilinear")
     sample_type: str = param(REQUIRED, "str", "repeat the nearest neighbour, or interpolate by a weight",
                              ("nearest", "bilinear"))
-    num_args: int = param(REQUIRED, "int", "number of inputs; for bilinear data alone is told, or data and weight")
-    num_filter: int = param(0, "int", "channels, for bilinear")
     multi_input_mode: str = param("concat", "str", "what to do with several inputs", ("concat", "sum"))
+    num_args: int = param(REQUIRED, "int", "number of inputs; for bilinear data alone is told, or data and weight")
 
 
 @register

@@ -38,8 +38,8 @@ class PoolingParams:
                                     ("valid", "full", "same"))
     stride: tuple[int, ...] = param((), "shape", "step of the window an axis; 1 when not given")
     pad: tuple[int, ...] = param((), "shape", "padding on either side of an axis; 0 when not given")
-    count_include_pad: bool | None = param(None, "bool", "whether averages count padding; yes when not given")
     p_value: int | None = param(None, "int", "exponent of Lp pooling, which is not offered")
+    count_include_pad: bool | None = param(None, "bool", "whether averages count padding; yes when not given")
     layout: str | None = param(None, "str", "layout of the data; channels come second", LAYOUTS)
 
 

@@ -217,8 +217,8 @@ class UniformParams:
     low: float = param(0.0, "float", "least value")
     high: float = param(1.0, "float", "bound above, not reached")
     shape: tuple[int, ...] = param((), "shape", "shape; 0 leaves a dimension to inference")
-    dtype: np.dtype = param(np.dtype(np.float32), "dtype", "dtype")
     ctx: str = param("", "str", "accepted and not used: a graph lies on one device")
+    dtype: np.dtype = param(np.dtype(np.float32), "dtype", "dtype")
 
 
 @dataclass(frozen=True)
@@ -228,8 +228,8 @@ class NormalParams:
     loc: float = param(0.0, "float", "mean")
     scale: float = param(1.0, "float", "standard deviation")
     shape: tuple[int, ...] = param((), "shape", "shape; 0 leaves a dimension to inference")
-    dtype: np.dtype = param(np.dtype(np.float32), "dtype", "dtype")
     ctx: str = param("", "str", "accepted and not used: a graph lies on one device")
+    dtype: np.dtype = param(np.dtype(np.float32), "dtype", "dtype")
 
 
 @dataclass(frozen=True)

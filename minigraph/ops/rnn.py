@@ -31,15 +31,15 @@ class RnnParams:
 
     state_size: int = param(REQUIRED, "int", "features of a state")
     num_layers: int = param(REQUIRED, "int", "layers, each above the other")
-    mode: str = param(REQUIRED, "str", "kind of cell", tuple(GATES))
     bidirectional: bool = param(False, "bool", "whether a second cell reads each sequence backwards")
+    mode: str = param(REQUIRED, "str", "kind of cell", tuple(GATES))
     p: float = param(0.0, "float", "probability of zeroing what a layer hands to the next, in training")
     state_outputs: bool = param(False, "bool", "whether the last states are outputs too")
-    use_sequence_length: bool = param(False, "bool", "whether a last input tells the length of each sequence")
     projection_size: int | None = param(None, "int", "refused, as by MXNet on a CPU")
     lstm_state_clip_min: float | None = param(None, "float", "refused, as by MXNet on a CPU")
     lstm_state_clip_max: float | None = param(None, "float", "refused, as by MXNet on a CPU")
     lstm_state_clip_nan: bool = param(False, "bool", "of no effect without the bounds of clipping")
+    use_sequence_length: bool = param(False, "bool", "whether a last input tells the length of each sequence")
 
     @property
     def directions(self) -> int:

@@ -29,22 +29,27 @@ class SequenceParams:
 
 
 @dataclass(frozen=True)
-class SequenceMaskParams(SequenceParams):
+class SequenceMaskParams:
     """Parameters of SequenceMask."""
 
+    use_sequence_length: bool = param(False, "bool", "whether an input tells the length of each sequence")
     value: float = param(0.0, "float", "value of elements past the end of their sequence")
+    axis: int = param(0, "int", "the time axis: 0, or 1 with the batch first")
+
+
+Lengths = SequenceParams | SequenceMaskParams
 
 
 class SequenceOp(ByIndex):
     """Base: inputs in `given`, of which the first is data or its like, then the lengths if there are any."""
 
-    Params = SequenceParams
+    Params: ClassVar[type] = SequenceParams
     given: ClassVar[tuple[str, ...]] = ("data",)
     least: ClassVar[int] = 0
     """The least length of a sequence."""
     axes: ClassVar[tuple[int, ...]] = (0, 1)
 
-    def inputs(self, p: SequenceParams) -> tuple[str, ...]:
+    def inputs(self, p: Lengths) -> tuple[str, ...]:
         return (*self.given, "sequence_length") if p.use_sequence_length else self.given
 
     @property
@@ -52,14 +57,14 @@ class SequenceOp(ByIndex):
         """The input with the lengths."""
         return (len(self.given),)
 
-    def check(self, p: SequenceParams, data: PartialShape) -> None:
+    def check(self, p: Lengths, data: PartialShape) -> None:
         """Raise unless data has a time and a batch axis, and the op knows the axis asked for."""
         if p.axis not in self.axes:
             raise MXNetError(f"{self.name}: axis={p.axis}; it must be {' or '.join(map(str, self.axes))}")
         if data is not None and len(data) < 2:
             raise ShapeError(f"{self.name}: data {format_shape(data)} must have a time axis and a batch axis")
 
-    def length_shapes(self, p: SequenceParams, data: PartialShape, given: Sequence[PartialShape],
+    def length_shapes(self, p: Lengths, data: PartialShape, given: Sequence[PartialShape],
                       ) -> list[PartialShape]:
         """The shape of the lengths, where there are any."""
         batch = None if data is None else (data[1 - p.axis],)
@@ -71,7 +76,7 @@ class SequenceOp(ByIndex):
         self.check(p, data)
         return [data, *self.length_shapes(p, data, ins[1:])], [data]
 
-    def id_ranges(self, p: SequenceParams, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
+    def id_ranges(self, p: Lengths, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Sequence[IdRange]:
         time = ins[len(self.given) - 1].shape[p.axis]
         return [IdRange(self._where, len(self.given), lengths.shape, time + 1, least=self.least)
                 for lengths in ins[len(self.given):]]
@@ -80,7 +85,7 @@ class SequenceOp(ByIndex):
     def _where(self) -> str:
         return f"{self.name}: sequence length"
 
-    def sequences(self, p: SequenceParams, lengths: Sequence[np.ndarray], *arrays: np.ndarray,
+    def sequences(self, p: Lengths, lengths: Sequence[np.ndarray], *arrays: np.ndarray,
                   ) -> Iterator[tuple[Any, ...]]:
         """(length, sequence of each array with time first) for each member of the batch."""
         views = [a if p.axis == 0 else a.swapaxes(0, 1) for a in arrays]
@@ -231,8 +236,8 @@ class ArangeParams:
     step: float = param(1.0, "float", "difference of neighbours")
     repeat: int = param(1, "int", "how often each number stands")
     infer_range: bool = param(False, "bool", "false: the range is given by `stop`", (False,))
-    dtype: np.dtype = param(np.dtype(np.float32), "dtype", "dtype")
     ctx: str = param("", "str", "accepted and not used: a graph lies on one device")
+    dtype: np.dtype = param(np.dtype(np.float32), "dtype", "dtype")
 
 
 @dataclass(frozen=True)

@@ -304,9 +304,9 @@ class _BilinearSamplerBackward(Op):
 class SpatialTransformerParams:
     """Parameters of SpatialTransformer."""
 
+    target_shape: tuple[int, ...] = param((0, 0), "shape", "height and width of the output")
     transform_type: str = param(REQUIRED, "str", "kind of map", ("affine",))
     sampler_type: str = param(REQUIRED, "str", "how points are sampled", ("bilinear",))
-    target_shape: tuple[int, ...] = param((0, 0), "shape", "height and width of the output")
 
 
 @register

@@ -201,7 +201,7 @@ def test_sequences_of_several_lengths_are_those_of_pytorchs_packed_ones(mode, bi
     for name, array in executor.arg_dict.items():
         array[:] = lengths if name == "rnn_sequence_length" else rng.uniform(-1, 1, array.shape)
     value = {name: torch.tensor(array.asnumpy(), requires_grad=True) for name, array in executor.arg_dict.items()}
-    shapes = weight_shapes(RnnParams(size, layers, mode, bidirectional), 2)
+    shapes = weight_shapes(RnnParams(size, layers, bidirectional, mode), 2)
     pieces = torch.split(value["rnn_parameters"], [int(np.prod(shape)) for shape in shapes])
     peer = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}.get(mode, torch.nn.RNN)(
         2, size, layers, bidirectional=bidirectional, dtype=torch.float64)

@@ -1,6 +1,7 @@
 """Operator functions: how arguments become inputs, parameters and attributes."""
 from __future__ import annotations
 
+import dataclasses
 import inspect
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import minigraph.symbol as sym
 from minigraph import base
 from minigraph.base import MXNetError
-from minigraph.ops.registry import names, public_names
+from minigraph.ops.registry import get_op, names, public_names
 
 
 def test_inputs_not_given_become_variables_after_those_given_by_position_and_name():
@@ -216,3 +217,20 @@ def test_an_operator_is_composed_anew_of_a_nodes_attributes():
     assert again.list_arguments() == ["fc_data", "fc_weight", "fc_bias"] and again.attr("num_hidden") == "3"
     with pytest.raises(MXNetError, match="no application of one operator"):
         sym.Variable("x")._gen_atomic_symbol()
+
+
+@pytest.mark.parametrize("name,order", [
+    ("Convolution", "kernel stride dilate pad num_filter num_group no_bias layout"),
+    ("Deconvolution", "kernel stride dilate pad adj target_shape num_filter num_group no_bias layout"),
+    ("Pooling", "kernel pool_type global_pool pooling_convention stride pad p_value count_include_pad layout"),
+    ("BatchNorm", "eps momentum fix_gamma use_global_stats output_mean_var axis"),
+    ("LRN", "alpha beta knorm nsize"), ("SequenceMask", "use_sequence_length value axis"),
+    ("SpatialTransformer", "target_shape transform_type sampler_type"), ("random_uniform", "low high shape ctx dtype"),
+    ("random_normal", "loc scale shape ctx dtype"), ("_full", "shape ctx dtype value"),
+    ("UpSampling", "scale num_filter sample_type multi_input_mode num_args"),
+    ("_arange", "start stop step repeat infer_range ctx dtype"), ("clip", "a_min a_max"),
+    ("Embedding", "input_dim output_dim dtype sparse_grad"), ("topk", "axis k ret_typ is_ascend dtype"),
+])
+def test_parameters_by_position_are_in_mxnets_order(name, order):
+    listed = [field.name for field in dataclasses.fields(get_op(name).Params)]
+    assert listed == [key for key in order.split() if key in listed]
