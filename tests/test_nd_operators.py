@@ -230,6 +230,8 @@ def test_axes_are_moved_and_parts_cut():
     same(first, [[0], [3]])
     same(last, [[1, 2], [4, 5]])
     same(nd.split_v2(nd.ones((2, 3)), 2, squeeze_axis=True)[0], [1, 1, 1])
+    with pytest.raises(MXNetError, match="4 equal parts"):
+        nd.split_v2(nd.ones((2, 6)), 4, axis=1)
     counts, edges = nd.histogram(nd.arange(6), 3)
     same(counts, [2, 2, 2], np.int64)
     same(edges, [0, 5 / 3, 10 / 3, 5])
@@ -247,6 +249,20 @@ def test_one_element_of_each_row_is_read_and_written():
         nd.fill_element_0index(x, nd.array([8, 9]), nd.array([0, 3]))
     with pytest.raises(MXNetError, match="ImageRecordIter"):
         nd.imdecode(b"")
+
+
+def test_slices_are_chosen_by_a_mask_whose_values_are_there():
+    x = nd.arange(6).reshape((3, 2))
+    same(nd.contrib.boolean_mask(x, nd.array([1, 0, 2])), [[0, 1], [4, 5]])
+    same(nd.contrib.boolean_mask(x, nd.array([0, 1]), axis=1), [[1], [3], [5]])
+    with pytest.raises(MXNetError, match="boolean_mask takes a number for each"):
+        nd.contrib.boolean_mask(x, nd.array([1, 0]))
+
+
+@pytest.mark.parametrize("name,instead", [("sparse", "dense"), ("cast_storage", "dense"), ("Custom", "mx.register")])
+def test_what_there_is_not_tells_what_serves_in_its_place(name, instead):
+    with pytest.raises(AttributeError, match=f"'{name}': .*{instead}"):
+        getattr(nd, name)
 
 
 def test_the_statistic_that_monitors_are_given_in_scripts():

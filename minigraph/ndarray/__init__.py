@@ -65,6 +65,12 @@ _SAMPLES = {"shuffle": "shuffle", "sample_multinomial": "multinomial", "random_r
 """Functions of mx.random by the names that they have here, where no operator is named so."""
 
 
+_INSTEAD = {**dict.fromkeys(("sparse", "cast_storage"), "arrays are dense"),
+            "Custom": "an operator of one's own is a class that mx.register takes, and then has a function here",
+            "CachedOp": "bind a symbol"}
+"""What serves in the place of MXNet's names that there are not."""
+
+
 def __getattr__(name: str) -> Any:
     """The function of an operator, or of mx.random."""
     if name.startswith("__"):
@@ -74,7 +80,8 @@ def __getattr__(name: str) -> Any:
     except MXNetError as error:
         if name in _SAMPLES:
             return getattr(random, _SAMPLES[name])
-        raise AttributeError(f"minigraph.ndarray has no {name!r}, and no operator is named so") from error
+        instead = f": {_INSTEAD[name]}" if name in _INSTEAD else ", and no operator is named so"
+        raise AttributeError(f"minigraph.ndarray has no {name!r}{instead}") from error
     return op_function(name)
 
 

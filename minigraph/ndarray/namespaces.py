@@ -3,8 +3,10 @@ from __future__ import annotations
 
 from ..symbol.namespaces import Namespace
 from .functions import make_function
+from .rearranging import boolean_mask
 
 contrib = Namespace("minigraph.ndarray.contrib", "_contrib_", make_function)
+contrib.boolean_mask = boolean_mask  # type: ignore[attr-defined]  # values are there, and with them its shape
 image = Namespace("minigraph.ndarray.image", "_image_", make_function)
 linalg = Namespace("minigraph.ndarray.linalg", "_linalg_", make_function)
 op = Namespace("minigraph.ndarray.op", "", make_function)

@@ -1,4 +1,4 @@
-"""What MXNet has for NDArrays alone: parts, axes in another order, and one element of each row."""
+"""What MXNet has for NDArrays alone or calls otherwise: parts, axes in another order, one element of each row."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ import numpy as np
 
 from ..base import MXNetError
 from ..storage import HostStorage
+from ..symbol.splitting import places
 from .array import NDArray
 from .functions import deliver, op_function
 
@@ -25,11 +26,18 @@ def split_v2(ary: NDArray, indices_or_sections: int | Sequence[int], axis: int =
              ) -> NDArray | list[NDArray]:
     """Parts along an axis: so many of equal length, or cut before the given positions; one part is no list.
 
-    With `squeeze_axis` parts of length 1 lose the axis. ValueError when the axis has no such equal parts.
+    With `squeeze_axis` parts of length 1 lose the axis. MXNetError when the axis has no such parts.
     """
-    parts = np.split(ary.storage.read(), indices_or_sections, axis)
-    results = [_new(np.squeeze(part, axis) if squeeze_axis else part, ary) for part in parts]
-    return results[0] if len(results) == 1 else results
+    return op_function("_split_v2")(ary, **places(indices_or_sections), axis=axis, squeeze_axis=squeeze_axis)
+
+
+def boolean_mask(data: NDArray, index: NDArray, axis: int = 0) -> NDArray:
+    """The slices of `data` along an axis at which the vector `index` is not 0."""
+    chosen = index.storage.read() != 0
+    if chosen.shape != data.shape[axis:][:1]:
+        raise MXNetError(f"boolean_mask takes a number for each slice along axis {axis} of data {data.shape}, got an "
+                         f"index of shape {index.shape}")
+    return _new(np.compress(chosen, data.storage.read(), axis), data)
 
 
 def histogram(a: NDArray, bins: int | NDArray = 10, range: tuple[float, float] | None = None,  # noqa: A002

@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
+from ..base import NotImplementedForSymbol
 from ..ops.registry import public_names
+from .splitting import split_v2
 from .symbol import Symbol
 
 METHOD_FORMS = (
@@ -39,8 +41,25 @@ def astype(self: Symbol, dtype: Any) -> Symbol:
     return op_function("Cast")(self, dtype=dtype)
 
 
+VALUE_METHODS = ("as_in_context", "asnumpy", "asscalar", "backward", "copy", "detach", "wait_to_read")
+"""Methods of NDArray that need values, which MXNet's Symbol names to refuse them."""
+
+
+def _refusal(spelling: str) -> Callable[..., NoReturn]:
+    def method(self: Symbol, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedForSymbol(spelling, "bind the symbol, and read the executor's outputs")
+
+    method.__name__ = spelling
+    method.__qualname__ = f"Symbol.{spelling}"
+    method.__doc__ = "Not there, since a symbol has no values: NotImplementedForSymbol."
+    return method
+
+
 def add_methods() -> None:
-    """Give Symbol the method forms of all operators that exist."""
+    """Give Symbol the method forms of all operators that exist, and refusals of what needs values."""
+    for spelling in VALUE_METHODS:
+        setattr(Symbol, spelling, _refusal(spelling))
+    Symbol.split_v2 = split_v2  # type: ignore[attr-defined]
     known = {name for name, _ in public_names()}
     for spelling in METHOD_FORMS:
         if spelling in known:

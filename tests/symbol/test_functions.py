@@ -210,6 +210,16 @@ def test_bool_of_a_symbol_is_refused_by_the_error_that_base_has_too():
         bool(sym.Variable("x"))
 
 
+@pytest.mark.parametrize("name", ["asnumpy", "asscalar", "wait_to_read", "copy", "detach", "backward", "as_in_context"])
+def test_methods_that_need_values_are_refused(name):
+    with pytest.raises(base.NotImplementedForSymbol, match=f"{name} is not implemented for Symbol.*outputs"):
+        getattr(sym.Variable("x"), name)()
+
+
+def test_parts_are_cut_by_a_method_too():
+    assert sym.Variable("x").split_v2((1,), axis=1).infer_shape(x=(2, 3))[1] == [(2, 1), (2, 2)]
+
+
 def test_an_operator_is_composed_anew_of_a_nodes_attributes():
     parts = sym.split(sym.Variable("x"), num_outputs=2, name="s")._gen_atomic_symbol()
     assert len(parts) == 2 and parts.list_outputs() == ["s_output0", "s_output1"]
