@@ -7,7 +7,7 @@ from collections import namedtuple
 from .custom_op import CustomOp, CustomOpProp, NDArrayOp, NumpyOp, PythonOp, register
 from .ops.op import Op
 from .ops.registry import get_op, public_names
-from .symbol.compose import known_inputs
+from .symbol.compose import ANY_INPUTS, known_inputs
 
 __all__ = ["CustomOp", "CustomOpProp", "NDArrayOp", "NumpyOp", "OperatorArguments", "PythonOp",
            "get_all_registered_operators", "get_operator_arguments", "register"]
@@ -26,13 +26,13 @@ def get_operator_arguments(op_name: str) -> OperatorArguments:
     op = get_op(op_name)
     fields = dataclasses.fields(op.Params)
     names = [*_inputs(op), *(field.name for field in fields)]
-    types = [*(["NDArray-or-Symbol[]"] if op.count_param() else ["NDArray-or-Symbol"] * len(_inputs(op))),
+    types = [*(["NDArray-or-Symbol[]"] if known_inputs(op) == ANY_INPUTS else ["NDArray-or-Symbol"] * len(_inputs(op))),
              *map(_type, fields)]
     return OperatorArguments(len(names), names, types)
 
 
 def _inputs(op: Op) -> tuple[str, ...]:
-    return ("data",) if op.count_param() else known_inputs(op)
+    return ("data",) if known_inputs(op) == ANY_INPUTS else known_inputs(op)
 
 
 def _type(field: dataclasses.Field) -> str:

@@ -119,6 +119,19 @@ def test_normalisation_uses_the_moving_statistics_and_holds_gamma_at_one():
     same(nd.BatchNorm(x, nd.array([2, 2]), nd.zeros(2), mean, var, eps=0, fix_gamma=False), [[0, 1], [2, 3]])
 
 
+def test_an_operator_in_python_runs_on_arrays():
+    class Times(mx.operator.CustomOp):
+        def forward(self, is_train, req, in_data, out_data, aux):
+            self.assign(out_data[0], req[0], in_data[0] * (1 if is_train else 3))
+
+    @mx.operator.register("times_of_nd_operators")
+    class Properties(mx.operator.CustomOpProp):
+        def create_operator(self, ctx, in_shapes, in_dtypes):
+            return Times()
+
+    same(nd.Custom(nd.array([1, 2]), op_type="times_of_nd_operators"), [3, 6])
+
+
 def test_random_operators_draw_anew_and_a_seed_repeats_them():
     def drawn():
         return nd.random_normal(shape=(50,)).asnumpy(), nd.Dropout(nd.ones(50), mode="always").asnumpy()
@@ -259,7 +272,7 @@ def test_slices_are_chosen_by_a_mask_whose_values_are_there():
         nd.contrib.boolean_mask(x, nd.array([1, 0]))
 
 
-@pytest.mark.parametrize("name,instead", [("sparse", "dense"), ("cast_storage", "dense"), ("Custom", "mx.register")])
+@pytest.mark.parametrize("name,instead", [("sparse", "dense"), ("cast_storage", "dense"), ("CachedOp", "bind")])
 def test_what_there_is_not_tells_what_serves_in_its_place(name, instead):
     with pytest.raises(AttributeError, match=f"'{name}': .*{instead}"):
         getattr(nd, name)

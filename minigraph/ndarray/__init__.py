@@ -66,7 +66,6 @@ _SAMPLES = {"shuffle": "shuffle", "sample_multinomial": "multinomial", "random_r
 
 
 _INSTEAD = {**dict.fromkeys(("sparse", "cast_storage"), "arrays are dense"),
-            "Custom": "an operator of one's own is a class that mx.register takes, and then has a function here",
             "CachedOp": "bind a symbol"}
 """What serves in the place of MXNet's names that there are not."""
 

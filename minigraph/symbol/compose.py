@@ -66,9 +66,18 @@ def parse_attributes(node: SymbolNode) -> None:
     node.params = parse_params(op.Params, attrs, where(node))
 
 
+ANY_INPUTS = ("arg0", "arg1", "...")
+"""How errors and help name the inputs of an operator that has any number of them, or as many as its parameters say."""
+
+
 def known_inputs(op: Op) -> tuple[str, ...]:
-    """Names of the inputs that `op` has with default parameters."""
-    return ("arg0", "arg1", "...") if op.count_param() else op.inputs(op.Params())
+    """Names of the inputs that `op` has with default parameters, or ANY_INPUTS where those decide nothing."""
+    if op.count_param():
+        return ANY_INPUTS
+    try:
+        return op.inputs(op.Params())
+    except OperatorError:
+        return ANY_INPUTS
 
 
 def where(node: SymbolNode) -> str:

@@ -10,7 +10,7 @@ from ..base import MXNetError
 from ..ops.op import Op
 from ..ops.params import format_param
 from ..ops.registry import get_op, public_names
-from .compose import apply_op, known_inputs
+from .compose import ANY_INPUTS, apply_op, known_inputs
 from .node import NodeEntry
 from .symbol import Symbol, single_entry
 
@@ -68,14 +68,14 @@ def make_function(spelling: str, hint: str) -> Function:
 
 
 def input_names(op: Op) -> tuple[str, ...]:
-    return () if op.count_param() else known_inputs(op)
+    return () if known_inputs(op) == ANY_INPUTS else known_inputs(op)
 
 
 def split_positional(op: Op, spelling: str, args: Sequence[Any], kind: type[T], what: str,
                      ) -> tuple[list[T | None], dict[str, Any]]:
     """(inputs, parameters): leading values of the kind (None skips an input), then parameters in declared order."""
     count = next((i for i, arg in enumerate(args) if not (arg is None or isinstance(arg, kind))), len(args))
-    if op.count_param():
+    if known_inputs(op) == ANY_INPUTS:
         if count < len(args):
             raise MXNetError(f"{spelling}: positional arguments must each be {what}, got "
                              f"{type(args[count]).__name__}; give parameters by name")
@@ -104,11 +104,11 @@ def refuse_twice(spelling: str, key: str, values: Mapping[str, Any], named: Mapp
 def signature(op: Op, further: Sequence[str]) -> inspect.Signature:
     """Inputs, then parameters, then what is given by name only, then further attributes."""
     make = inspect.Parameter
-    if op.count_param():
+    if known_inputs(op) == ANY_INPUTS:
         inputs = [make("args", make.VAR_POSITIONAL)]
     else:
         inputs = [make(name, make.POSITIONAL_OR_KEYWORD, default=None) for name in known_inputs(op)]
-    kind = make.KEYWORD_ONLY if op.count_param() else make.POSITIONAL_OR_KEYWORD
+    kind = make.KEYWORD_ONLY if known_inputs(op) == ANY_INPUTS else make.POSITIONAL_OR_KEYWORD
     fields = [make(field.name, kind, default=field.default) for field in dataclasses.fields(op.Params)]
     last = [make(name, make.KEYWORD_ONLY, default=None) for name in further]
     return inspect.Signature([*inputs, *fields, *last, make("kwargs", make.VAR_KEYWORD)])
