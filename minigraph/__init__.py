@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from . import (
         callback,
+        image,
         initializer,
         io,
         kvstore,
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
     from .symbol.attribute import AttrScope
 
 _MODULES = {"base": "base", "callback": "callback", "context": "context", "executor": "executor",
-            "init": "initializer", "initializer": "initializer", "io": "io", "kv": "kvstore", "kvstore": "kvstore",
+            "image": "image", "img": "image", "init": "initializer", "initializer": "initializer", "io": "io",
+            "kv": "kvstore", "kvstore": "kvstore",
             "lr_scheduler": "lr_scheduler", "metric": "metric", "mod": "module", "model": "model",
             "module": "module", "mon": "monitor", "monitor": "monitor", "name": "symbol.naming", "nd": "ndarray",
             "ndarray": "ndarray", "operator": "operator", "opt": "optimizer", "optimizer": "optimizer", "plan": "plan",
@@ -61,12 +63,11 @@ _OBJECTS = {"AttrScope": "symbol.attribute", "Context": "context", "MXNetError":
 """Module that defines each object."""
 _INSTEAD = {"autograd": "bind a symbol, and call forward and backward",
             "contrib": "operators are mx.sym's",
-            "gluon": "networks are symbols, and mx.mod.Module trains them",
-            "image": "mx.io.ImageRecordIter reads, decodes and augments images"}
+            "gluon": "networks are symbols, and mx.mod.Module trains them"}
 """What serves in the place of MXNet's modules that there are not."""
 
 __all__ = ["REQUIRED", "AttrScope", "Context", "MXNetError", "Monitor", "Op", "__version__", "callback", "cpu",
-           "cpu_pinned", "current_context", "get_num_threads", "gpu", "init", "initializer", "io", "kvstore",
+           "cpu_pinned", "current_context", "get_num_threads", "gpu", "image", "init", "initializer", "io", "kvstore",
            "largest", "lr_scheduler", "metric", "mod", "model", "module", "mon", "monitor", "name", "nd", "ndarray",
            "num_gpus", "operator", "optimizer", "param", "plan", "profiler", "random", "recordio", "register", "rnn",
            "runtime", "set_num_threads", "sym", "symbol", "test_utils", "visualization", "viz"]

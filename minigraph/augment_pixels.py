@@ -1,6 +1,7 @@
-"""What augmentation does to one image: uint8 arrays (H, W, C), red first, in and out.
+"""What augmentation does to one image: arrays (H, W, C), red first, in and out.
 
-Geometry is OpenCV's: `resized` aligns the corners of pixels, `warped` their centres, both between the four nearest
+Results are of the image's dtype: of uint8 images rounded and kept within 0 to 255, of float32 ones neither. Geometry
+is OpenCV's: `resized` aligns the corners of pixels, `warped` their centres, both between the four nearest
 pixels.
 """
 from __future__ import annotations
@@ -15,6 +16,13 @@ HUE_RANGE, LIGHTNESS_RANGE, SATURATION_RANGE = 180, 255, 255
 GREY = np.array([0.299, 0.587, 0.114], np.float32)
 """Shares of red, green and blue in lightness (ITU-R BT.601)."""
 
+LUMA = np.array([0.21, 0.72, 0.07], np.float32)
+"""Shares of red, green and blue in lightness (ITU-R BT.709, rounded as in MXNet)."""
+
+TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
+FROM_YIQ = np.array([[1.0, 0.956, 0.621], [1.0, -0.272, -0.647], [1.0, -1.107, 1.705]])
+"""From red, green, blue to YIQ and back, rounded as in MXNet."""
+
 PRINCIPAL = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]],
                      np.float32) * np.array([55.46, 4.794, 1.148], np.float32)
 """Principal components of ImageNet's pixels times their deviations, a column each (Krizhevsky et al. 2012)."""
@@ -24,14 +32,16 @@ def resized(image: np.ndarray, height: int, width: int, nearest: bool = False) -
     """The image in another size."""
     if image.shape[:2] == (height, width):
         return image
+    if nearest:
+        rows, columns = (np.minimum((np.arange(new) * (old / new)).astype(np.intp), old - 1)
+                         for old, new in zip(image.shape, (height, width), strict=False))
+        return image[rows[:, None], columns]
     rows = (np.arange(height) + 0.5) * (image.shape[0] / height)
     columns = (np.arange(width) + 0.5) * (image.shape[1] / width)
-    if nearest:
-        return image[rows.astype(np.intp)[:, None], columns.astype(np.intp)]
     low, high, share = _neighbours(rows - 0.5, image.shape[0])
     mixed = image[low] + (image[high] - image[low].astype(np.float32)) * share[:, None, None]
     low, high, share = _neighbours(columns - 0.5, image.shape[1])
-    return to_bytes(mixed[:, low] + (mixed[:, high] - mixed[:, low]) * share[:, None])
+    return like(image, mixed[:, low] + (mixed[:, high] - mixed[:, low]) * share[:, None])
 
 
 def _neighbours(places: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -65,7 +75,7 @@ def warped(image: np.ndarray, matrix: np.ndarray, height: int, width: int, fill:
     across, down = across[..., None], down[..., None]
     above = padded[upper, left] * (1 - across) + padded[upper, right] * across
     below = padded[lower, left] * (1 - across) + padded[lower, right] * across
-    return to_bytes(above * (1 - down) + below * down)
+    return like(image, above * (1 - down) + below * down)
 
 
 def rotation(angle: float, shear: float, scale: float, ratio: float, height: int, width: int, new_height: int,
@@ -91,23 +101,40 @@ def padded(image: np.ndarray, pad: int, fill: int) -> np.ndarray:
 # -- colours ---------------------------------------------------------------------------------------------------
 def brightened(image: np.ndarray, factor: float) -> np.ndarray:
     """Every value times `factor`."""
-    return to_bytes(image * np.float32(factor))
+    return like(image, image * np.float32(factor))
 
 
 def contrasted(image: np.ndarray, factor: float) -> np.ndarray:
     """Every value's distance from the image's mean lightness times `factor`."""
     mean = grey(image).mean()
-    return to_bytes(image * np.float32(factor) + np.float32(1 - factor) * mean)
+    return like(image, image * np.float32(factor) + np.float32(1 - factor) * mean)
 
 
 def saturated(image: np.ndarray, factor: float) -> np.ndarray:
     """Every value's distance from its pixel's lightness times `factor`."""
-    return to_bytes(image * np.float32(factor) + np.float32(1 - factor) * grey(image)[..., None])
+    return like(image, image * np.float32(factor) + np.float32(1 - factor) * grey(image)[..., None])
 
 
 def tinted(image: np.ndarray, amounts: np.ndarray) -> np.ndarray:
     """The image with ImageNet's principal colours added in these three amounts."""
-    return to_bytes(image + PRINCIPAL @ amounts.astype(np.float32))
+    return lit(image, PRINCIPAL @ amounts.astype(np.float32))
+
+
+def lit(image: np.ndarray, colour: np.ndarray) -> np.ndarray:
+    """The image with a colour added to each pixel."""
+    return like(image, image + colour.astype(np.float32))
+
+
+def turned(image: np.ndarray, turn: float) -> np.ndarray:
+    """The image with its hues turned by a part of half a circle, in the plane of YIQ's two colours."""
+    cosine, sine = np.cos(turn * np.pi), np.sin(turn * np.pi)
+    rotation = np.array([[1, 0, 0], [0, cosine, -sine], [0, sine, cosine]])
+    return like(image, image.astype(np.float32) @ (FROM_YIQ @ rotation @ TO_YIQ).T.astype(np.float32))
+
+
+def greyed(image: np.ndarray) -> np.ndarray:
+    """The image without colours, each pixel's lightness (shares of ITU-R BT.709) in three channels."""
+    return like(image, np.repeat((image.astype(np.float32) @ LUMA)[..., None], 3, axis=2))
 
 
 def grey(image: np.ndarray) -> np.ndarray:
@@ -144,6 +171,11 @@ def from_hls(hue: np.ndarray, lightness: np.ndarray, saturation: np.ndarray) -> 
     curves = [(start + sextant) % 12 for start in (0, 8, 4)]
     values = [light - reach * np.minimum(k - 3, 9 - k).clip(-1, 1) for k in curves]
     return to_bytes(np.stack(values, axis=-1) * np.float32(255))
+
+
+def like(image: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Values as those of an image of the given one's kind: bytes of bytes, and else float32."""
+    return to_bytes(values) if image.dtype == np.uint8 else values.astype(np.float32, copy=False)
 
 
 def to_bytes(values: Any) -> np.ndarray:

@@ -68,7 +68,7 @@ class ImageRecordIter(DataIter):
         _check_counts(batch_size=batch_size, label_width=label_width, preprocess_threads=preprocess_threads,
                       prefetch_buffer=prefetch_buffer)
         self._labels = _read_list(path_imglist, label_width) if path_imglist else None
-        self._records = _Records(path_imgrec, path_imgidx, num_parts, part_index)
+        self._records = Records(path_imgrec, path_imgidx, num_parts, part_index)
         self._label_width = label_width
         self._shuffle, self._round = bool(shuffle), bool(round_batch)
         self._seed = seed
@@ -214,7 +214,7 @@ class ImageRecordIter(DataIter):
         self._records.close()
 
 
-class _Records:
+class Records:
     """The records of a part of a file, by number, for several threads."""
 
     def __init__(self, path: str | os.PathLike, index: str | os.PathLike, num_parts: int, part_index: int) -> None:
