@@ -56,9 +56,9 @@ def test_a_step_is_the_same_under_every_memory_mode_and_the_report_lists_what_wa
     executor.set_updater(SGD(learning_rate=0.1, momentum=0.9))
     report = executor.check_modes(other, **batch())
     assert (report.memory, report.other, report.programs) == ("sublinear", other, ("train", "step"))
-    for name in ("output softmax_output of `train`", "gradient conv0_weight_grad of `train`",
+    for name in ("output softmax_output of `train`", "gradient conv0_weight/grad of `train`",
                  "auxiliary bn3_moving_var of `train`", "parameter fc_bias of `step`",
-                 "state conv2_weight_mom of `step`"):
+                 "state conv2_weight/mom of `step`"):
         assert name in report.names
     assert report.bytes > 4 * sum(array.size for array in executor.arg_dict.values())
     assert f"agree in every bit: {len(report.names)} tensors" in str(report)

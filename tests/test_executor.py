@@ -416,8 +416,23 @@ def test_a_shape_for_a_name_that_is_no_argument_is_refused():
 
 
 def test_an_argument_named_like_the_gradient_of_another_is_refused():
-    with pytest.raises(MXNetError, match="a_grad"):
-        executor(mx.sym.Variable("a") + mx.sym.Variable("a_grad"), {"a": (2,), "a_grad": (2,)})
+    with pytest.raises(MXNetError, match="a/grad is an argument, and also the name of the gradient of a"):
+        executor(mx.sym.Variable("a") + mx.sym.Variable("a/grad"), {"a": (2,), "a/grad": (2,)})
+
+
+def test_arguments_may_be_called_like_gradients_and_states_of_others_are_elsewhere():
+    names = ["w", "w_grad", "w_mom", "w_grad_grad", "w_mom_mom"]
+    net = mx.sym.MakeLoss(mx.sym.add_n(*(mx.sym.Variable(name) * k for k, name in enumerate(names, 1))))
+    mod = mx.mod.Module(net, data_names=["w"], label_names=None)
+    mod.bind([("w", (2,))], inputs_need_grad=True)
+    mod.init_params(mx.init.One(), {name: mx.nd.ones(2) for name in names[1:]})
+    mod.init_optimizer(optimizer="sgd", optimizer_params={"learning_rate": 1, "momentum": 0.5, "rescale_grad": 1})
+    for _ in range(2):
+        mod.forward_backward(mx.io.DataBatch([mx.nd.ones(2)]))
+        mod.update()
+    assert mod.get_input_grads()[0].asnumpy().tolist() == [1, 1]
+    for k, name in enumerate(names[1:], 2):  # steps of k and 1.5 k
+        assert mod.get_params()[0][name].asnumpy().tolist() == [1 - 2.5 * k] * 2
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 0, 5), (0, 2, 4, 5)])

@@ -104,7 +104,7 @@ def test_an_executor_and_an_array_keep_what_they_hold() -> None:
     np.testing.assert_array_equal(gradient.asnumpy(), expected)
     del argument, part
     first.reshape(x=(6, FEATURES), allow_up_sizing=True)
-    assert [name for name in first.group.layout.places if name.startswith("x(5")] == ["x(5, 64)float32_grad"]
+    assert [name for name in first.group.layout.places if name.startswith("x(5")] == ["x(5, 64)float32/grad"]
     check_run(first, 2)
 
 
@@ -287,11 +287,11 @@ def test_neighbouring_gaps_are_one() -> None:
 
 def test_gradients_and_states_go_with_their_parameter() -> None:
     layout = layout_of(w=64, w_extra=64)
-    for name, kind in (("w_grad", "gradient"), ("w_extra_grad", "gradient"), ("w_mom", "state"),
-                       ("w_extra_mean_square", "state"), ("__unscale__", "state"), ("fed_grad", "gradient")):
+    for name, kind in (("w/grad", "gradient"), ("w_extra/grad", "gradient"), ("w/mom", "state"),
+                       ("w_extra/mean_square", "state"), ("__unscale__", "state"), ("fed/grad", "gradient")):
         layout.declare(name, (64,), np.dtype(np.uint8), kind)
-    assert layout.remove_unheld({"w", "fed"}) == ["w_extra", "w_extra_grad", "w_extra_mean_square"]
-    assert layout.remove_unheld({"w_mom"}) == ["w", "w_grad", "fed_grad"]
+    assert layout.remove_unheld({"w", "fed"}) == ["w_extra", "w_extra/grad", "w_extra/mean_square"]
+    assert layout.remove_unheld({"w/mom"}) == ["w", "w/grad", "fed/grad"]
 
 
 def test_what_was_away_is_forgotten_with_its_place() -> None:

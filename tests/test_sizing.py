@@ -224,7 +224,7 @@ def test_a_machine_without_a_budget_gives_its_memory() -> None:
 def test_options_reach_the_plan() -> None:
     found = largest(over_batch, budget="1MB", memory="plain", high=8, optimizer="sgd",
                     optimizer_params={"momentum": 0.9})
-    assert "fc0_weight_mom" in {tensor.name for tensor in found.plan.persistent}
+    assert "fc0_weight/mom" in {tensor.name for tensor in found.plan.persistent}
     assert largest(over_batch, budget="1MB", program="eval", high=8).plan.program == "eval"
 
 

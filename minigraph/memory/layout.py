@@ -13,7 +13,10 @@ from ..base import MXNetError, Shape, align
 
 PERSISTENT, HOME = "persistent", "home"
 """The arenas of tensors that are at home on the device, and of those that are at home outside it."""
-GRADIENT = "_grad"
+OF = "/"
+"""What stands between the name of an argument and what a gradient or a state of it adds: arguments are often called
+x_grad or w_mom themselves."""
+GRADIENT = f"{OF}grad"
 """What the name of a gradient adds to that of its argument."""
 
 
@@ -63,7 +66,7 @@ class PersistentLayout:
         """The place of a tensor, made on first use; MXNetError when the name is known for something else."""
         place = self.places.get(name)
         if place is None:
-            place = self._place(name, Place(0, shape, np.dtype(dtype), buffer_class, of=self._of(name, buffer_class)))
+            place = self._place(name, Place(0, shape, np.dtype(dtype), buffer_class, of=_owner(name, buffer_class)))
         elif place.buffer_class != buffer_class:
             raise MXNetError(f"the name {name} is taken by a tensor of class {place.buffer_class}, so it cannot be "
                              f"one of class {buffer_class}; rename the argument or state")
@@ -73,18 +76,6 @@ class PersistentLayout:
                              f"them, so give inputs whose shapes ask for the same ones, or {name}={shape} as well if "
                              f"it is an input itself")
         return place
-
-    def _of(self, name: str, buffer_class: str) -> str | None:
-        """The argument that a gradient or state belongs to, by its name: the one of the longest name for a state."""
-        if buffer_class == "gradient":
-            return name.removesuffix(GRADIENT)
-        end = name.rfind("_") if buffer_class == "state" else 0
-        while end > 0:
-            place = self.places.get(name[:end])
-            if place is not None and place.buffer_class == "parameter":
-                return name[:end]
-            end = name.rfind("_", 0, end)
-        return None
 
     def send_away(self, names: Collection[str], space: str) -> None:
         """Make the home arena the home of more tensors; what is there stays there. `space` is that of a new arena."""
@@ -191,3 +182,8 @@ def _joined(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
             gap = Gap(gap.arena, result[-1].offset, result.pop().bytes + gap.bytes)
         result.append(gap)
     return tuple(gap for gap in result if gap.bytes)
+
+
+def _owner(name: str, buffer_class: str) -> str | None:
+    """The argument that a gradient or state belongs to; None for a state of all."""
+    return name.rpartition(OF)[0] or None if buffer_class in ("gradient", "state") else None

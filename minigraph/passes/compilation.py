@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base import Algorithm, Builder, Entry, MXNetError, parse_bytes
 from ..graph import Graph
-from ..memory.layout import GRADIENT, PersistentLayout
+from ..memory.layout import GRADIENT, OF, PersistentLayout
 from ..memory.policies import POLICIES, SEARCHES, Candidate
 from ..memory.schedule import Schedule
 from ..ops.choices import AlgorithmChoices, FusionChoices, LayoutChoices
@@ -291,7 +291,7 @@ def gradient_name(argument: str) -> str:
 
 def state_name(argument: str, suffix: str) -> str:
     """The name of an optimizer state of an argument."""
-    return f"{argument}_{suffix}"
+    return f"{argument}{OF}{suffix}"
 
 
 CONTROL = "__control__"
