@@ -83,7 +83,7 @@ def test_no_window_holds_padding_alone(convention: str) -> None:
     """Every window of every small geometry has an element of the image, so no maximum is -inf or padding."""
     for length, kernel, stride in product(range(1, 8), range(1, 5), range(1, 5)):
         for pad in range(kernel):
-            if length + 2 * pad < kernel:
+            if length + 2 * pad < kernel or (convention == "same" and pad):
                 continue
             symbol = mx.sym.Pooling(mx.sym.Variable("x"), kernel=(kernel,), stride=(stride,), pad=(pad,),
                                     pool_type="max", pooling_convention=convention)

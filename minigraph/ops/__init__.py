@@ -81,6 +81,7 @@ from . import (
     split_v2,
     sums_of_squares,
     svm,
+    sync_batch_norm,
     transcendental,
     transfer,
     unary,
@@ -95,7 +96,8 @@ FAMILIES = (activated, activation, attention, basic, batch_rows, bits, broadcast
             lstm, matmul, modulo, moments, norm, norm_inference, norm_sliced, norm_train, numbers, optimizer,
             optimizer_layerwise, optimizer_more, ordering, pad, pool, pool_winners, positions, prelu, python_op,
             random, reduce, reduce_more, resize, rnn, roi, rounding, scalar, selecting, sequence, shape, shape_more,
-            sizes, slicing, softmax, spatial, split_v2, sums_of_squares, svm, transcendental, transfer, unary)
+            sizes, slicing, softmax, spatial, split_v2, sums_of_squares, svm, sync_batch_norm, transcendental,
+            transfer, unary)
 """The modules whose import fills the registry."""
 
 __all__ = ["FAMILIES", "Op", "Sample", "ShapeError", "Workspace", "get_op", "names", "public_names",

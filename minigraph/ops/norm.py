@@ -14,7 +14,7 @@ import numpy as np
 from ..base import Algorithm, Builder, Cost, Entry, MXNetError, Shape, TensorType
 from .activation import FOLLOWING, activation_of
 from .channels import Epilogue, channel_layout, infer_channels, part_scratch, statistics_scratch
-from .elemwise import is_sum
+from .elemwise import is_sum, only
 from .op import Arrays, Op, Sample, Sliced, Workspace, merge_shapes
 from .params import param
 from .registry import register
@@ -30,7 +30,7 @@ class BatchNormParams:
     momentum: float = param(0.9, "float", "share of the old value that a moving statistic keeps")
     fix_gamma: bool = param(True, "bool", "whether gamma is held at 1")
     use_global_stats: bool = param(False, "bool", "whether training normalises by the moving statistics too")
-    output_mean_var: bool = param(False, "bool", "whether mean and variance are visible outputs")
+    output_mean_var: bool = param(False, "bool", "whether mean and 1 / sqrt(var + eps) are visible outputs")
     axis: int = param(1, "int", "the channel axis")
 
 
@@ -88,11 +88,12 @@ class BatchNorm(BatchNormOp):
     """Normalise each channel by the biased statistics of the batch, or of the past in evaluation.
 
     output = gamma (data - mean) / sqrt(var + eps) + beta; moving = momentum moving + (1 - momentum) batch,
-    once a training forward. With fix_gamma, gamma acts as 1, is overwritten with 1, and gets no gradient.
+    once a training forward. With fix_gamma, gamma acts as 1, is overwritten with 1, and gets no gradient. The output
+    named var, which output_mean_var shows, is 1 / sqrt(var + eps), as in MXNet.
     """
 
     name = "BatchNorm"
-    aliases = ("CuDNNBatchNorm",)
+    aliases: ClassVar[tuple[str, ...]] = ("CuDNNBatchNorm", "BatchNorm_v1")
     Params = BatchNormParams
     vectors = ("gamma", "beta", "moving_mean", "moving_var")
 
@@ -114,10 +115,16 @@ class BatchNorm(BatchNormOp):
             gamma, = b.node("_fill_ones", [gamma])
         if not train or p.use_global_stats:
             out, = b.node("_batchnorm_inference", [data, gamma, beta, moving_mean, moving_var], **vars(p))
-            return out, moving_mean, moving_var
+            return out, moving_mean, self._shown(b, p, moving_var)
         out, mean, var, _ = b.node("_batchnorm_train", [data, gamma, beta], **vars(p))
         b.node("_batchnorm_update_moving", [moving_mean, moving_var, mean, var, data], **vars(p))
-        return out, mean, var
+        return out, mean, self._shown(b, p, var)
+
+    def _shown(self, b: Builder, p: Any, var: Entry) -> Entry:
+        """The third output, of the variance that the normalisation is by."""
+        if not p.output_mean_var:
+            return var
+        return only(b.node("rsqrt", b.node("_plus_scalar", [var], scalar=p.eps)))
 
     def samples(self) -> Sequence[Sample]:
         cases: list[tuple[dict[str, Any], Shape]] = [

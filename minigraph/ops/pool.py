@@ -214,6 +214,8 @@ def _out_spatial(p: PoolingParams, data: PartialShape) -> tuple[int | None, ...]
             raise ShapeError(f"data has shape {format_shape(data)}; it needs batch, channels, spatial axes")
         return (1,) * (len(data) - 2)
     stride, pad = per_axis(p.stride, p.kernel, 1, "stride"), per_axis(p.pad, p.kernel, 0, "pad")
+    if p.pooling_convention == "same" and any(pad):
+        raise ShapeError(f"pad {pad}: the convention \"same\" pads by itself; leave pad out")
     for kernel, margin in zip(p.kernel, pad, strict=True):
         if margin >= kernel:
             raise ShapeError(f"pad {pad} must be smaller than kernel {p.kernel} on every axis; else a window "
@@ -225,7 +227,7 @@ def _out_spatial(p: PoolingParams, data: PartialShape) -> tuple[int | None, ...]
 def _out_length(p: PoolingParams, data: PartialShape, length: int, kernel: int, stride: int, pad: int) -> int:
     room = length + 2 * pad - kernel
     if p.pooling_convention == "same":
-        count = -(-(length + 2 * pad) // stride)
+        count = -(-length // stride)
     else:
         if room < 0:
             raise ShapeError(f"kernel {p.kernel} is larger than data {format_shape(data)} with pad "

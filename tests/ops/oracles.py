@@ -292,6 +292,7 @@ def padded_pooling(p: Any, x: Tensor, stride: Sequence[int], pad: Sequence[int])
         padded(torch.ones_like(x), float(p.count_include_pad is not False), 0))
 
 
+@oracle("_contrib_SyncBatchNorm")
 @oracle("BatchNorm")
 def batch_norm(p: Any, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, var: Tensor,
                train: bool = True) -> list[Tensor]:
@@ -301,11 +302,13 @@ def batch_norm(p: Any, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, var
     return [out.movedim(1, p.axis)]
 
 
+@oracle("_contrib_SyncBatchNorm", table=EVALUATION)
 @oracle("BatchNorm", table=EVALUATION)
 def batch_norm_evaluated(p: Any, *ins: Tensor) -> list[Tensor]:
     return batch_norm(p, *ins, train=False)
 
 
+@oracle("_contrib_SyncBatchNorm", table=AUXILIARY)
 @oracle("BatchNorm", table=AUXILIARY)
 def batch_norm_moving(p: Any, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, var: Tensor) -> list[Tensor]:
     if p.use_global_stats:

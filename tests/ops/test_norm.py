@@ -8,6 +8,7 @@ import pytest
 
 import minigraph.ops.layer_norm  # noqa: F401
 import minigraph.ops.norm  # noqa: F401
+import minigraph.ops.sync_batch_norm  # noqa: F401
 from minigraph.base import MXNetError, TensorType
 from minigraph.ops.op import ShapeError, Workspace
 from minigraph.ops.registry import get_op
@@ -216,6 +217,25 @@ def test_the_front_end_sees_what_it_sees_in_mxnet():
     assert OP.inputs(p)[3:] == OP.aux(p) == ("moving_mean", "moving_var")
     assert OP.variable_attrs(p)["moving_var"] == {"__init__": '["one", {}]'}
     assert get_op("CuDNNBatchNorm") is OP
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_the_statistics_that_are_shown_are_mean_and_inverse_deviation_as_in_mxnet(train):
+    data, gamma, beta, mean, var = batch_arrays((6, 3))
+    params = {"output_mean_var": True, "eps": 0.1}
+    _, shown_mean, shown = expand_and_run("BatchNorm", params, [data, gamma, beta, mean, var], train)
+    if train:
+        mean, var = data.mean(0), data.var(0)
+    np.testing.assert_allclose(shown_mean, mean, rtol=1e-5)
+    np.testing.assert_allclose(shown, 1 / np.sqrt(var + 0.1), rtol=1e-5)
+    _, _, plain = expand_and_run("_contrib_SyncBatchNorm", params, [data, gamma, beta, mean, var], train)
+    np.testing.assert_allclose(plain, var, rtol=1e-5)
+
+
+def test_a_normalisation_over_several_devices_is_refused():
+    with pytest.raises(ShapeError, match="ndev 4 and axis 1 must be 1: a graph runs on one device"):
+        op = get_op("_contrib_SyncBatchNorm")
+        op.infer_shape(parsed(op, {"ndev": 4}), [(2, 3), *[None] * 4], [None] * 3)
 
 
 def test_vector_shapes_follow_from_data_and_channels_from_vectors():

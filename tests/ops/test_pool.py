@@ -95,6 +95,11 @@ def test_same_gives_one_window_a_stride():
     assert infer({"kernel": (2,), "stride": (3,), "pooling_convention": "same"}, (1, 1, 7))[1] == (1, 1, 3)
 
 
+def test_same_with_a_pad_of_ones_own_is_refused_as_in_mxnet():
+    with pytest.raises(ShapeError, match='the convention "same" pads by itself; leave pad out'):
+        infer({"kernel": (3,), "pad": (1,), "pooling_convention": "same"}, (1, 1, 7))
+
+
 def test_a_global_pool_ignores_kernel_stride_and_pad():
     for kind, value in (("max", 25), ("avg", 13), ("sum", 325)):
         out = pool(SQUARE, 9, 4, 20, global_pool=True, pool_type=kind, pooling_convention="full")
