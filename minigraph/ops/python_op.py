@@ -173,7 +173,12 @@ class PythonNode(Op):
                 known = ", ".join(sorted(name for name in _makers if not name.startswith("_"))) or "none yet"
                 raise OperatorError(self, f"op_type={p.op_type!r}", p, f"is not registered: known are {known}; put "
                                     f"mx.operator.register({p.op_type!r}) before its CustomOpProp")
-            found = _made[key] = self.told(p, "__init__", maker, json.loads(p.arguments))
+            try:
+                arguments = json.loads(p.arguments)
+            except ValueError as error:
+                raise OperatorError(self, f"arguments={p.arguments!r}", p, "is no JSON text of what the class takes") \
+                    from error
+            found = _made[key] = self.told(p, "__init__", maker, arguments)
         return found
 
     def told(self, p: Any, member: str, function: Callable[..., Any], *given: Any) -> Any:
