@@ -48,10 +48,12 @@ def _sweep(graph: Graph, values: list, rule: Rule, merge: Callable[[Any, Any], A
     memo: dict[tuple, tuple[list, list]] = {}
     nodes = [i for i, op in enumerate(graph.op) if op is not None]
     for sweep in range(MAX_SWEEPS):
-        changed = False
+        changed, settled = False, True
         for i in nodes if sweep % 2 == 0 else reversed(nodes):
             changed |= _visit(graph, i, values, rule, merge, memo)
-        if not changed or (sweep % 2 == 0 and all(known(v) for v in values)):
+            settled = settled and all(known(values[e]) for e in (*graph.inputs[i], *graph.entries(i)))
+        # A node that was visited before all was known about it has yet to agree with what others said of it since.
+        if not changed or settled:
             return
     raise MXNetError("inference does not settle: some operator keeps changing its answer")
 

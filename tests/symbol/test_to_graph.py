@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import minigraph.symbol as sym
+from minigraph.base import MXNetError
 from minigraph.symbol import symbol_graph
 
 
@@ -85,3 +86,11 @@ def test_a_dimension_of_minus_1_of_a_constant_is_left_to_inference():
     assert ones.infer_shape_partial()[1] == [(0, 2)]
     assert (ones + sym.Variable("x", shape=(3, 0))).infer_shape()[1] == [(3, 2)]
     assert (sym.transpose(sym.Variable("a", shape=(0, 3))) + sym.ones((-1, 4))).infer_shape()[0] == [(4, 3)]
+
+
+def test_a_node_seen_before_its_shapes_are_known_must_agree_with_them():
+    v, x = sym.Variable("v"), sym.Variable("x")
+    both = sym.transpose(v, name="t") + (x + v)
+    with pytest.raises(MXNetError, match=r"transpose t\(v \(2, 3\)\).*\(3, 2\) and \(2, 3\) differ"):
+        both.infer_shape(x=(2, 3))
+    assert both.infer_shape(x=(3, 3))[0] == [(3, 3)] * 2
