@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from .symbol import naming as name
     from .symbol.attribute import AttrScope
 
-_MODULES = {"base": "base", "callback": "callback", "context": "context", "executor": "executor",
+_MODULES = {"attribute": "symbol.attribute", "base": "base", "callback": "callback", "context": "context",
+            "executor": "executor",
             "image": "image", "img": "image", "init": "initializer", "initializer": "initializer", "io": "io",
             "kv": "kvstore", "kvstore": "kvstore",
             "lr_scheduler": "lr_scheduler", "metric": "metric", "mod": "module", "model": "model",

@@ -85,6 +85,8 @@ class Optimizer:
     learning rate given together with a scheduler becomes the scheduler's base; with neither it is `DEFAULT_RATE`.
     """
 
+    opt_registry: ClassVar[Mapping[str, type[Optimizer]]] = _registry
+    """The optimizers that `create` knows, by name."""
     DEFAULT_RATE = 0.01
     DECAYED_ENDINGS: ClassVar[tuple[str, ...]] = ("_weight", "_gamma")
     """Endings of the parameter names that weight decay applies to."""

@@ -34,6 +34,7 @@ HOOK = "a hook, which subclasses override and some do without"
 PYTHON = "Python's own protocol"
 NO_PARAMETERS = "such a module stands in a chain with others, and has no parameters itself"
 OLDER = "the protocol of operators in Python; the interface before CustomOp has no such thing"
+AT_ONCE = "in what order a network sends; here all is done at once, with dense arrays"
 UNREAD = {
     "array_checks.py assert_almost_equal_with_err": (("mismatches",), "how many elements MXNet prints; one error, the "
                                                      "worst element's, says what is wrong here"),
@@ -56,6 +57,8 @@ UNREAD = {
     "initializer.py LSTMBias._init_weight": (("name",), INITIALIZER),
     "io.py ScaledIter.convert_data": (("dtype",), "divided rows are float32 whatever they are stored as"),
     "io_base.py _ToDefine.__set_name__": (("owner",), PYTHON),
+    "kvstore.py KVStore.push": (("priority",), AT_ONCE),
+    "kvstore.py KVStore.pull": (("priority", "ignore_sparse"), AT_ONCE),
     "lr_scheduler.py LRScheduler.scheduled_lr": (("num_update",), HOOK),
     "module_base.py BaseModule.prepare": (("data_batch",), HOOK),
     "optimizer.py Test.create_state": (("index",), BY_INDEX),
