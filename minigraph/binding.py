@@ -47,6 +47,10 @@ def device_of(context: Context, disk: str | os.PathLike[str] | None = None) -> D
     return device
 
 
+class CrowdedError(OutOfMemoryError):
+    """There is no room beside a transient arena that is larger than the program needs it."""
+
+
 class Hold:
     """What keeps the name and the bytes of a persistent tensor: they may become another's once nobody has this.
 
@@ -111,7 +115,7 @@ class Group:
         transient_bytes = max(plan.arenas[1].bytes, self.transient_bytes)
         needed = self.layout.bytes + transient_bytes
         if budget_bytes is not None and needed > budget_bytes:
-            raise OutOfMemoryError(
+            raise (CrowdedError if self.transient_bytes > plan.arenas[1].bytes else OutOfMemoryError)(
                 f"with `{plan.program}`, the programs bound here need {needed} bytes ({format_bytes(needed)}), "
                 f"{self.layout.bytes} of them for parameters, states and gradients; the budget is {budget_bytes} "
                 f"bytes ({format_bytes(budget_bytes)})", needed, budget_bytes)
@@ -157,11 +161,6 @@ class Group:
         grows = layout.bytes > self._reached[PERSISTENT] or layout.home_bytes > self._reached[HOME]
         if grows and layout.is_sparse:
             self.shrink()
-
-    @property
-    def can_shrink(self) -> bool:
-        """Whether `shrink` can make room."""
-        return bool(self.layout.gaps) or self.transient_bytes > 0
 
     def shrink(self) -> None:
         """Move persistent tensors together where others lay before, and give the transient arena back.

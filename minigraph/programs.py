@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base import MXNetError, OutOfMemoryError, Shape
-from .binding import Group, check_budgets, moved_up, persistent_places, unread_inputs
+from .binding import CrowdedError, Group, check_budgets, moved_up, persistent_places, unread_inputs
 from .bound import Bound
 from .inspection import with_internals
 from .memory.layout import HOME
@@ -68,8 +68,8 @@ class Programs(Bound):
             self.group.tidy()
         try:
             return self._make(name)
-        except OutOfMemoryError:
-            if not self.group.can_shrink:
+        except OutOfMemoryError as refused:
+            if not self.group.layout.gaps and not isinstance(refused, CrowdedError):
                 raise
             self.group.shrink()
             return self._make(name)
