@@ -80,7 +80,8 @@ class BucketingModule(BaseModule):
         """
         self._require(params=True)
         model.save_checkpoint(prefix, epoch, None, *self.get_params())
-        ndarray.save(_buckets_file(prefix), [ndarray.array(_as_integers(self._buckets), dtype=np.int32)])
+        keys = [self._default_key, *(key for key in self._buckets if key != self._default_key)]
+        ndarray.save(_buckets_file(prefix), [ndarray.array(_as_integers(keys), dtype=np.int32)])
         for key, module in self._buckets.items():
             module.symbol.save(model.symbol_file(f"{prefix}-{key}"), remove_amp_cast=remove_amp_cast)
         if save_optimizer_states:

@@ -107,6 +107,7 @@ UNREAD_PARAMETERS = {
     ("RNN", "lstm_state_clip_nan"): "of no effect without bounds of clipping, which are refused",
     ("SpatialTransformer", "sampler_type"): ONE_CHOICE,
     ("_arange", "infer_range"): ONE_CHOICE,
+    ("_contrib_SyncBatchNorm", "key"): "names the devices' common statistics; a graph lies on one device",
     ("_contrib_gradientmultiplier", "is_int"): "how MXNet's file wrote the number; it is the same number",
 }
 
