@@ -197,6 +197,10 @@ def test_parts_are_written_by_their_bounds():
     assert x.slice_assign(nd.ones((1, 2)), (1, 0), (2, 3), (None, 2)) is x
     assert x.slice_assign_scalar(5, (None, -1), (2, None)) is x
     same(x, [[0, 0, 0, 5], [1, 0, 1, 5], [0, 0, 0, 0]])
+    made = nd._internal._crop_assign(x, nd.ones((1, 2)), begin=(1, 1), end=(2, 3))
+    same(made, [[0, 0, 0, 5], [1, 1, 1, 5], [0, 0, 0, 0]])
+    assert nd._internal._slice_assign_scalar(x, scalar=2, begin=(0,), end=(2,), out=x) is x
+    same(x, [[2, 2, 2, 2], [2, 2, 2, 2], [0, 0, 0, 0]])
 
 
 # -- functions of NDArrays alone ---------------------------------------------------------------------------------

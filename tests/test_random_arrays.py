@@ -89,4 +89,7 @@ def test_the_functions_of_arrays_go_by_their_names_too():
     for name in ("random_gamma", "sample_gamma", "random_randint", "sample_multinomial", "shuffle", "sample_normal"):
         assert callable(getattr(nd, name)) and name in dir(nd)
     assert nd.random is mx.random
-    assert nd.sample_normal(nd.array([0, 1]), nd.array([1, 1]), shape=(3,)).shape == (2, 3)
+    assert nd.sample_normal(mu=nd.array([0, 1]), sigma=nd.array([1, 1]), shape=(3,)).shape == (2, 3)
+    rates = nd.sample_exponential(lam=nd.array([0.1, 100]), shape=500).asnumpy().mean(1)
+    assert rates[0] == pytest.approx(10, rel=0.3) and rates[1] == pytest.approx(0.01, rel=0.3)
+    assert nd.random_exponential(lam=4, shape=(2000,)).asnumpy().mean() == pytest.approx(0.25, rel=0.2)

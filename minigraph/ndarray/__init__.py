@@ -44,6 +44,7 @@ from .rearranging import (
     onehot_encode,
     split_v2,
 )
+from .samples import SAMPLES
 from .updates import update_function, update_names
 from .waiting import register_waiter, waitall
 
@@ -58,13 +59,6 @@ __all__ = ["HostStorage", "NDArray", "Storage", "_internal", "add", "arange", "a
            "random", "register_waiter", "save", "split_v2", "subtract", "true_divide", "waitall", "zeros"]
 
 
-_SAMPLES = {"shuffle": "shuffle", "sample_multinomial": "multinomial", "random_randint": "randint",
-            **{f"{how}_{name}": name for how in ("random", "sample") for name in (
-                "uniform", "normal", "exponential", "gamma", "poisson", "negative_binomial",
-                "generalized_negative_binomial")}}
-"""Functions of mx.random by the names that they have here, where no operator is named so."""
-
-
 _INSTEAD = {**dict.fromkeys(("sparse", "cast_storage"), "arrays are dense"),
             "CachedOp": "bind a symbol"}
 """What serves in the place of MXNet's names that there are not."""
@@ -77,12 +71,12 @@ def __getattr__(name: str) -> Any:
     try:
         get_op(name)
     except MXNetError as error:
-        if name in _SAMPLES:
-            return getattr(random, _SAMPLES[name])
+        if name in SAMPLES:
+            return SAMPLES[name]
         instead = f": {_INSTEAD[name]}" if name in _INSTEAD else ", and no operator is named so"
         raise AttributeError(f"minigraph.ndarray has no {name!r}{instead}") from error
     return op_function(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *update_names(), *_SAMPLES, *function_names()})
+    return sorted({*__all__, *update_names(), *SAMPLES, *function_names()})

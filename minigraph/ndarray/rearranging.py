@@ -12,6 +12,8 @@ from ..symbol.splitting import places
 from .array import NDArray
 from .functions import deliver, op_function
 
+Bounds = Sequence["int | None"]
+
 
 def _new(values: np.ndarray, like: NDArray) -> NDArray:
     return NDArray(HostStorage(np.array(values, order="C"), like.context))
@@ -38,6 +40,26 @@ def boolean_mask(data: NDArray, index: NDArray, axis: int = 0) -> NDArray:
         raise MXNetError(f"boolean_mask takes a number for each slice along axis {axis} of data {data.shape}, got an "
                          f"index of shape {index.shape}")
     return _new(np.compress(chosen, data.storage.read(), axis), data)
+
+
+def slice_assign(lhs: NDArray, rhs: NDArray, begin: Bounds, end: Bounds, step: Bounds = (),
+                 out: NDArray | None = None) -> NDArray:
+    """`lhs` with `rhs` in its part from `begin` to `end`; a new array unless `out` is given, which may be `lhs`."""
+    return _delivered(lhs.copy().slice_assign(rhs, begin, end, step), out)
+
+
+def slice_assign_scalar(data: NDArray, scalar: float = 0.0, begin: Bounds = (), end: Bounds = (), step: Bounds = (),
+                        out: NDArray | None = None) -> NDArray:
+    """`data` with a number in its part from `begin` to `end`; a new array unless `out` is given."""
+    return _delivered(data.copy().slice_assign_scalar(scalar, begin, end, step), out)
+
+
+def _delivered(made: NDArray, out: NDArray | None) -> NDArray:
+    """The result itself, or `out` with its values; MXNetError where shape or dtype differ."""
+    if out is None:
+        return made
+    deliver(out, made.asnumpy(), "out")
+    return out
 
 
 def histogram(a: NDArray, bins: int | NDArray = 10, range: tuple[float, float] | None = None,  # noqa: A002
@@ -67,10 +89,7 @@ def fill_element_0index(lhs: NDArray, mhs: NDArray, rhs: NDArray, out: NDArray |
         raise MXNetError(f"fill_element_0index takes a matrix and a position in each of its rows, got the shape "
                          f"{lhs.shape} and the positions {places.tolist()}")
     values[np.arange(len(places)), places] = mhs.storage.read()
-    if out is None:
-        return _new(values, lhs)
-    deliver(out, values, "fill_element_0index")
-    return out
+    return _delivered(_new(values, lhs), out)
 
 
 def imdecode(*args: Any, **kwargs: Any) -> NoReturn:

@@ -30,6 +30,23 @@ class Copy(Unary):
 
 
 @register
+class IdentityLike(Op):
+    """lhs, whose shape and dtype are those of rhs: inference learns each from the other."""
+
+    name = "_identity_with_attr_like_rhs"
+    recompute = "cheap"
+
+    def inputs(self, p: Any) -> tuple[str, ...]:
+        return ("lhs", "rhs")
+
+    def expand(self, b: Builder, p: Any, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
+        return [ins[0]]
+
+    def samples(self) -> Sequence[Sample]:
+        return [Sample({}, ((2, 3), (2, 3)))]
+
+
+@register
 class BlockGrad(Unary):
     """data, through which no gradient passes back; as a head it needs no head gradient."""
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -80,7 +80,14 @@ class SoftmaxParams:
 
 
 @dataclass(frozen=True)
-class SoftmaxLengthParams(SoftmaxParams):
+class SoftmaxTypeParams(SoftmaxParams):
+    """Parameters of softmin and log_softmax."""
+
+    dtype: np.dtype | None = param(None, "dtype", "dtype of the output; data's when not given")
+
+
+@dataclass(frozen=True)
+class SoftmaxLengthParams(SoftmaxTypeParams):
     """Parameters of softmax."""
 
     use_length: bool = param(False, "bool", "whether a second input tells how many of the numbers count, and the rest "
@@ -128,8 +135,30 @@ class SoftmaxBase(Op):
         return (Algorithm("rows", reduced_bytes(self.view_of(p, ins[0].shape), ins[0].dtype)),)
 
 
+class Converting(SoftmaxBase):
+    """Base of those whose output may be of another dtype: they compute in the wider one of the two."""
+
+    def infer_dtype(self, p: Any, ins: list[np.dtype | None], outs: list[np.dtype | None],
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        if p.dtype is not None:
+            return list(ins), [p.dtype]
+        (data,), out = super().infer_dtype(p, ins[:1], outs)
+        return [data, *ins[1:]], out
+
+    def expand(self, b: Builder, p: Any, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
+        if p.dtype is None:
+            return self.expand_alike(b, p, ins)
+        wider = np.promote_types(b.dtype(ins[0]), p.dtype)
+        data = only(b.node("Cast", ins[:1], dtype=wider))
+        return b.node("Cast", self.expand_alike(b, replace(p, dtype=None), [data, *ins[1:]]), dtype=p.dtype)
+
+    def expand_alike(self, b: Builder, p: Any, ins: Sequence[Entry]) -> Sequence[Entry]:
+        """The nodes that make an output of data's dtype."""
+        return b.node(self.name, ins, **vars(p))
+
+
 @register
-class Softmax(SoftmaxBase):
+class Softmax(Converting):
     """exp(data) / sum(exp(data)) along an axis.
 
     A probability too small for the dtype is 0 and its logarithm -inf, with NaN in the gradient: for a loss take
@@ -151,14 +180,9 @@ class Softmax(SoftmaxBase):
             d for k, d in enumerate(data) if k != axis_in(p.axis, len(data)))
         return [data, merge_shapes(ins[1], rest)], out
 
-    def infer_dtype(self, p: SoftmaxLengthParams, ins: list[np.dtype | None], outs: list[np.dtype | None],
-                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
-        (data,), out = super().infer_dtype(p, ins[:1], outs)
-        return [data, *ins[1:]], out
-
-    def expand(self, b: Builder, p: SoftmaxLengthParams, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
+    def expand_alike(self, b: Builder, p: SoftmaxLengthParams, ins: Sequence[Entry]) -> Sequence[Entry]:
         if not p.use_length:
-            return super().expand(b, p, ins, train)
+            return super().expand_alike(b, p, ins)
         shape, dtype = b.shape(ins[0]), b.dtype(ins[0])
         axis = axis_in(p.axis, len(shape))
         numbers = b.node("_arange", [], start=0.0, stop=float(shape[axis]))
@@ -263,13 +287,13 @@ class SoftmaxBackward(FromOutput):
 
 
 @register
-class Softmin(SoftmaxBase):
+class Softmin(Converting):
     """softmax(-data) along an axis."""
 
     name = "softmin"
-    Params = SoftmaxParams
+    Params = SoftmaxTypeParams
 
-    def expand(self, b: Builder, p: SoftmaxParams, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
+    def expand_alike(self, b: Builder, p: SoftmaxTypeParams, ins: Sequence[Entry]) -> Sequence[Entry]:
         return b.node("softmax", b.node("negative", ins), **vars(p))
 
     def samples(self) -> Sequence[Sample]:
@@ -277,11 +301,11 @@ class Softmin(SoftmaxBase):
 
 
 @register
-class LogSoftmax(SoftmaxBase):
+class LogSoftmax(Converting):
     """data - log(sum(exp(data))) along an axis, shifted by the largest logit."""
 
     name = "log_softmax"
-    Params = SoftmaxParams
+    Params = SoftmaxTypeParams
 
     def sliced(self, p: SoftmaxParams, ins: Sequence[TensorType],
                outs: Sequence[TensorType]) -> Sliced | None:
@@ -307,7 +331,7 @@ class LogSoftmax(SoftmaxBase):
                  grads: Found, wanted: Sequence[bool]) -> Found:
         if grads[0] is None or not wanted[0]:
             return [None]
-        return [only(b.node("_log_softmax_backward", [grads[0], outs[0]], **vars(p)))]
+        return [only(b.node("_log_softmax_backward", [grads[0], outs[0]], axis=p.axis, temperature=p.temperature))]
 
     def samples(self) -> Sequence[Sample]:
         return [Sample({}, ((3, 4),)), Sample({"axis": 1, "temperature": 2.0}, ((2, 3, 4),))]

@@ -261,3 +261,8 @@ def slogdet(p: Any, a: Tensor) -> list[Tensor]:
 @oracle("_linalg_potrf")
 def potrf(p: Any, a: Tensor) -> list[Tensor]:
     return [torch.linalg.cholesky(a)]
+
+
+@oracle("_identity_with_attr_like_rhs")
+def identity_like(p: Any, lhs: Tensor, rhs: Tensor) -> list[Tensor]:
+    return [lhs.clone()]

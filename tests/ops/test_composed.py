@@ -180,3 +180,25 @@ def test_constant_numbers_are_made_of_others():
     assert mx.nd._internal._eye(N=2, k=-1, dtype="int32").asnumpy().tolist() == [[0, 0], [1, 0]]
     with pytest.raises(MXNetError, match="at least 1"):
         mx.sym.eye(0).infer_shape()
+
+
+@pytest.mark.parametrize("name,log", [("softmax", False), ("log_softmax", True), ("softmin", False)])
+def test_a_softmax_of_another_dtype_is_computed_in_the_wider_one(name, log):
+    x = np.array([[1.0, 2.5, -3.0]])
+    e = np.exp(-x if name == "softmin" else x)
+    expected = np.log(e / e.sum()) if log else e / e.sum()
+    for given, wanted, rtol in (("float16", "float32", 1e-6), ("float32", "float64", 1e-14),
+                                ("float64", "float32", 1e-6)):
+        found = getattr(mx.nd, name)(mx.nd.array(x, dtype=given), dtype=wanted)
+        assert found.dtype == np.dtype(wanted)
+        np.testing.assert_allclose(found.asnumpy(), expected, rtol=rtol)
+    symbol = getattr(mx.sym, name)(V("x"), dtype="float64")
+    assert symbol.infer_type(x="float32")[1] == [np.float64]
+    mx.test_utils.check_numeric_gradient(symbol, {"x": x}, rtol=1e-4)
+
+
+def test_a_shape_is_learnt_from_the_one_that_is_like_it():
+    weight = V("weight")
+    like = mx.sym._internal._identity_with_attr_like_rhs(mx.sym.broadcast_add(weight, V("shift", shape=(1,))), weight)
+    net = mx.sym.FullyConnected(V("data"), weight=like, num_hidden=11, no_bias=True)
+    assert net.infer_shape(data=(7, 100))[0] == [(7, 100), (11, 100), (1,)]
