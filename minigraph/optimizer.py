@@ -53,7 +53,10 @@ class ccSGD(SGD):
 
 @register
 class NAG(SGD):
-    """SGD with Nesterov's momentum: d = lr (g + wd w), m <- momentum m - d, w <- w + momentum m - d."""
+    """SGD with Nesterov's momentum: d = lr (g + wd w), m <- momentum m - d, w <- w + momentum m - d.
+
+    With decay MXNet 1.9 takes the new weight into m, since its kernel overwrites the old one before.
+    """
 
     def update_rule(self) -> tuple[str, dict[str, Any]]:
         """The operator and its constants."""

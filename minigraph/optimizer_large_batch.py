@@ -105,7 +105,8 @@ class LBSGD(Optimizer):
     Each update adds its gradient to a sum; every `batch_scale`-th moves the weight by SGD with their mean, and the rate
     times a factor: until `warmup_epochs * updates_per_epoch` updates it grows from 1 to `batch_scale` by
     `warmup_strategy` (linear, power2, sqrt); with lars it is sqrt(|w|^2 / (|g|^2 + wd |w|^2)), within 0.01 and 100.
-    The updates made before are those of `begin_epoch` epochs. It has no graph form.
+    The updates made before are those of `begin_epoch` epochs. It has no graph form. A scheduler is asked when an update
+    has been counted, as by every optimizer; MXNet's LBSGD asks it before, for the first parameter.
     """
 
     STRATEGIES = ("linear", "power2", "sqrt", "lars")

@@ -117,7 +117,8 @@ class Ftrl(Optimizer):
     """Follow the regularised leader (McMahan et al. 2013).
 
     z <- z + g - (sqrt(n + g^2) - sqrt(n)) w / lr, n <- n + g^2; w is 0 where |z| <= lamda1, and elsewhere
-    (sign(z) lamda1 - z) / ((beta + sqrt(n)) / lr + wd).
+    (sign(z) lamda1 - z) / ((beta + sqrt(n)) / lr + wd). A learning rate given together with a scheduler becomes its
+    base as for every optimizer, which MXNet's Ftrl leaves out.
     """
 
     DEFAULT_RATE = 0.1
