@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..base import Builder, Entry, PartialShape, dtype_of
-from .op import Arrays, Op, OperatorError, Sample, Workspace, is_complete, merge_shapes
+from .op import Arrays, Op, OperatorError, Sample, ShapeError, Workspace, is_complete, merge_shapes
 from .params import REQUIRED, param
 from .registry import register
 
@@ -185,7 +185,7 @@ class PythonNode(Op):
         """What a function of the script's gives; OperatorError names its member when it raises."""
         try:
             return function(*given)
-        except OperatorError:
+        except (OperatorError, ShapeError):
             raise
         except Exception as error:
             what = f"raised {type(error).__name__}: {error}"
