@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...base import Entry
 from ..schedule import from_order, replayed
 from .lineage import Lineages
 from .problem import Problem
+from .versions import Lists
 
 OF_MEMORY = (0.97, 0.9)
 """Shares of the machine's own memory that are the first targets; the rest is for what packing loses."""
@@ -43,7 +45,13 @@ class Ground:
         for t, node in enumerate(problem.order):
             for entry in self.managed.intersection(problem.reads[node]):
                 self.readers[entry].append(t)
+        self.entries = sorted(self.managed)
+        self.at = {entry: k for k, entry in enumerate(self.entries)}
+        """The place of each managed value among all, by their numbers."""
+        self.sources = Lists.of(self._sources(e) for e in self.entries)
+        """For each managed value, by its place, the places of those that it is made from."""
         self.users = self._users()
+        """For each managed value, by its place, the places of those that are made from it."""
         self.begins = {e: found[0] if e in self.inputs else self.position[problem.graph.node_of[e]]
                        for e, found in self.readers.items()}
         self.ends = {e: max([self.begins[e], *found]) for e, found in self.readers.items()}
@@ -72,14 +80,17 @@ class Ground:
             found.intersection_update(e for node in part for e in problem.reads[node])
         return frozenset(e for e in found if problem.size_bytes[e] >= least_bytes)
 
-    def _users(self) -> dict[Entry, list[Entry]]:
-        """For each managed value those that are made from it."""
-        users: dict[Entry, list[Entry]] = {}
-        for node in self.problem.forward:
-            made = self.managed.intersection(self.problem.graph.entries(node))
-            for source in self.managed.intersection(self.problem.reads[node]) if made else ():
-                users.setdefault(source, []).extend(made)
-        return users
+    def _sources(self, entry: Entry) -> list[int]:
+        if entry in self.inputs:
+            return []
+        return [self.at[e] for e in self.problem.reads[self.problem.graph.node_of[entry]] if e in self.managed]
+
+    def _users(self) -> list[NDArray[np.int64]]:
+        users: list[list[int]] = [[] for _ in self.entries]
+        row, source = self.sources.gather(np.arange(len(self.entries)))
+        for user, k in zip(row.tolist(), source.tolist(), strict=True):
+            users[k].append(user)
+        return [np.array(found, np.int64) for found in users]
 
     def _ranked(self) -> list[Entry]:
         """Saved values, those first that save most bytes for a second; later ones count what earlier ones leave to be

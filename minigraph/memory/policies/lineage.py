@@ -24,6 +24,13 @@ class Lineages:
         self.problem = problem
         self.saved = frozenset(problem.saved)
         self.chosen: set[Entry] = set()
+        self.away = set(problem.droppable - self.saved)
+        """What is not there in backward: values that forward alone reads, and chosen ones."""
+        self.known: dict[Entry, tuple[float, frozenset[Entry]] | None] = {}
+        """For each value that was asked for the time of its lineage and the values that this begins with; None for one
+        that is too long. It holds until one of those is chosen, and then the lineage only grows."""
+        self.askers: dict[Entry, set[Entry]] = {}
+        """For each value those whose known lineage begins with it."""
         self.sources: dict[Entry, set[Entry]] = {}
         """For each chosen value the values that its lineage begins with."""
         self.users: dict[Entry, set[Entry]] = {}
@@ -34,13 +41,17 @@ class Lineages:
         found = self._lineage(entry)
         if found is None:
             return float("inf")
-        return (1 + len(self.users.get(entry, ()))) * sum(self.problem.seconds[node] for node in found[0])
+        return (1 + len(self.users.get(entry, ()))) * found[0]
 
     def choose(self, entry: Entry) -> None:
         """Choose a value with a lineage that is not too long."""
         found = self._lineage(entry)
         assert found is not None
         self.chosen.add(entry)
+        if entry in self.problem.droppable:
+            self.away.add(entry)
+            for asker in self.askers.pop(entry, ()):
+                self.known.pop(asker, None)
         for user in (entry, *self.users.pop(entry, ())):
             sources = self.sources.setdefault(user, set())
             sources.discard(entry)
@@ -48,11 +59,18 @@ class Lineages:
             for source in found[1]:
                 self.users.setdefault(source, set()).add(user)
 
-    def _lineage(self, entry: Entry) -> tuple[set[int], set[Entry]] | None:
-        """The nodes to run for a value, and the values that are there and read by them."""
-        graph = self.problem.graph
+    def _lineage(self, entry: Entry) -> tuple[float, frozenset[Entry]] | None:
+        """The time to run all nodes for a value, and the values that are there and read by them."""
+        if entry not in self.known:
+            found = self.known[entry] = self._walked(entry)
+            for source in found[1] if found is not None else ():
+                self.askers.setdefault(source, set()).add(entry)
+        return self.known[entry]
+
+    def _walked(self, entry: Entry) -> tuple[float, frozenset[Entry]] | None:
+        node_of, reads, away, saved = self.problem.graph.node_of, self.problem.reads, self.away, self.saved
         nodes, sources = set[int](), set[Entry]()
-        stack = [graph.node_of[entry]]
+        stack = [node_of[entry]]
         while stack:
             node = stack.pop()
             if node in nodes:
@@ -60,16 +78,12 @@ class Lineages:
             nodes.add(node)
             if len(nodes) > LONGEST:
                 return None
-            for read in self.problem.reads[node]:
-                if self._is_away(read):
-                    stack.append(graph.node_of[read])
-                elif read in self.saved:
+            for read in reads[node]:
+                if read in away:
+                    stack.append(node_of[read])
+                elif read in saved:
                     sources.add(read)
-        return nodes, sources
-
-    def _is_away(self, entry: Entry) -> bool:
-        """Values that forward alone reads are not there in backward; nor are chosen ones."""
-        return entry in self.problem.droppable and (entry in self.chosen or entry not in self.saved)
+        return sum(map(self.problem.seconds.__getitem__, nodes)), frozenset(sources)
 
 
 def recomputed(problem: Problem, chosen: Collection[Entry], live_bytes: Sequence[int], target_bytes: int) -> Schedule:

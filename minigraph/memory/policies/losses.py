@@ -33,16 +33,21 @@ class Losses:
         self.ground, self.problem, self.uses = ground, ground.problem, uses
         self.gone: set[Entry] = set()
         self.copied: dict[Entry, float] = {}
-        self.entries = sorted(ground.managed)
-        self.at = {entry: k for k, entry in enumerate(self.entries)}
-        self.again = self._column(ground.seconds_alone)
+        self.entries, self.at = ground.entries, ground.at
+        self.alone = self._column(ground.seconds_alone)
+        self.again = self.alone.copy()
+        self.is_stale = np.zeros(len(self.entries), bool)
+        """Values of which something that they are made from has left or come back since they were counted."""
+        self.ranked_again = self._column(ground.again.__getitem__)
         self.size = self._column(self.problem.size_bytes.__getitem__)
         self.out_seconds = self._column(self.problem.copy_out_seconds)
-        self.in_seconds = hidden * self._column(self.problem.copy_in_seconds)
+        self.way_back = self._column(self.problem.copy_in_seconds)
+        self.in_seconds = hidden * self.way_back
         self.copied_at = np.full(len(self.entries), -1.0)
         """When the copy of each value is there, or -1 without one."""
         self.is_dear = self._column(dear.__contains__) > 0
         self.is_here = np.zeros(len(self.entries), bool)
+        self.is_gone = np.zeros(len(self.entries), bool)
         self.use = np.full(len(self.entries), -1, np.int64)
         """The step that was found to need each next; one that has passed says nothing."""
         self.starts = np.array(ground.starts)
@@ -66,25 +71,37 @@ class Losses:
 
     def come(self, entry: Entry) -> None:
         """A value was made, or is back."""
-        self.is_here[self.at[entry]] = True
+        k = self.at[entry]
+        self.is_here[k] = True
         if entry in self.gone:
             self.gone.discard(entry)
-            self._count_again(entry)
+            self.is_gone[k] = False
+            self.is_stale[self.ground.users[k]] = True
 
     def leave(self, entry: Entry) -> None:
         """A value leaves the device."""
-        self.is_here[self.at[entry]] = False
+        k = self.at[entry]
+        self.is_here[k] = False
         self.gone.add(entry)
-        self._count_again(entry)
+        self.is_gone[k] = True
+        self.is_stale[self.ground.users[k]] = True
 
     def copy(self, entry: Entry, there: float) -> None:
         """A value is copied to host memory, and is there at that time."""
         self.copied[entry] = self.copied_at[self.at[entry]] = there
 
-    def _count_again(self, source: Entry) -> None:
-        """Count the values anew that are made from one."""
-        for entry in self.ground.users.get(source, ()):
-            self.again[self.at[entry]] = self.seconds_again(entry)
+    def _count_again(self) -> None:
+        """Count those values on the device anew that are stale. A value that is gone was copied before or never will
+        be, so it does not matter when that is done; and terms are added in the order of what a node reads."""
+        stale = np.flatnonzero(self.is_stale & self.is_here)
+        if not len(stale):
+            return
+        row, source = self.ground.sources.gather(stale)
+        row, source = row[self.is_gone[source]], source[self.is_gone[source]]
+        copied = np.where(self.copied_at[source] >= 0, self.way_back[source], np.inf)
+        self.again[stale] = np.bincount(np.concatenate((np.arange(len(stale)), row)), np.concatenate(
+            (self.alone[stale], np.minimum(self.ranked_again[source], copied))), len(stale))
+        self.is_stale[stale] = False
 
     def seconds_again(self, entry: Entry) -> float:
         """About the seconds to compute a value again: those of its node, and of what that reads and is gone; without
@@ -105,6 +122,7 @@ class Losses:
         """(loss, value) of those that may leave before a step, the least loss first: the seconds to get it back for its
         bytes and the time until it is read. Nothing is computed again before backward, so what is cheap stays for its
         readers in forward."""
+        self._count_again()
         may = self.is_here.copy()
         may[[self.at[entry] for entry in locked]] = False
         k = np.flatnonzero(may)
