@@ -76,14 +76,14 @@ def _rewritten(problem: Problem, plain: Schedule, levels: dict[int, int], chosen
     released = release_steps(problem, plain, chosen, starts, synchronous)
     trips: list[Trip] = []
     leader: Absence | None = None
+    begin = 0
     for absence in sorted(chosen, key=lambda a: (a.back, a.last)):
         level = levels[plain.steps[absence.back][1]]
         if leader is None or level - levels[plain.steps[leader.back][1]] > group:
-            leader = absence
+            leader, begin = absence, _begin(plain, levels, absence.back, ahead)
         release = released[absence.entry]
         if release < leader.back:
-            issue = _begin(plain, levels, leader.back, ahead)
-            trips.append(Trip(absence.entry, absence.last, release, max(issue, release)))
+            trips.append(Trip(absence.entry, absence.last, release, max(begin, release)))
     return carry(plain, trips)
 
 

@@ -14,11 +14,14 @@ from math import ceil
 from ...base import Entry
 from ..schedule import Schedule, from_order
 from .checkpoints import Placed, drop_before
-from .cuts import crossing_values
+from .cuts import Crossing
 from .problem import Candidate, Problem, judge
 
 SMALLEST = 1024
 """Elements above which a value may be a checkpoint, as in the authors' code."""
+MOST_DISTANCES = 24
+"""Distances between kept bottlenecks that are tried, evenly from one to the root of the number of values: all of them
+up to that number, which the zoo's networks do not reach, and no more on chains of tens of thousands."""
 RECURSIONS = (1, 2, 3)
 """Levels of checkpoints that are tried in the recursive form."""
 
@@ -38,7 +41,8 @@ def speed(problem: Problem) -> Schedule:
 
 def bottlenecks(problem: Problem) -> list[Entry]:
     """Values of more than SMALLEST elements that alone cross some position of forward, in its order."""
-    alone = dict.fromkeys(entries[0] for entries in crossing_values(problem) if len(entries) == 1)
+    crossing = Crossing(problem)
+    alone = dict.fromkeys(crossing.at(t)[0] for t, count in enumerate(crossing.count) if count == 1)
     return [entry for entry in alone if problem.graph.type_of(entry).size > SMALLEST]
 
 
@@ -46,8 +50,9 @@ def _memory(problem: Problem) -> Iterator[Schedule]:
     graph, found = problem.graph, bottlenecks(problem)
     large = sum(graph.type_of(e).size > SMALLEST for node in problem.forward for e in graph.entries(node))
     step = max(1, ceil(len(found) / max(large, 1) ** 0.5))
-    collections: list[Placed] = [[(0, frozenset({entry})) for entry in found[each:-1:each]]
-                                 for each in range(1, step + 1)]
+    distances = sorted({1 + k * (step - 1) // max(min(step, MOST_DISTANCES) - 1, 1)
+                        for k in range(min(step, MOST_DISTANCES))})
+    collections: list[Placed] = [[(0, frozenset({entry})) for entry in found[each:-1:each]] for each in distances]
     for placed in (*collections, *(_placed(found, levels) for levels in RECURSIONS)):
         if placed:
             yield drop_before(problem, [], placed, len(problem.forward))

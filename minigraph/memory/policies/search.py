@@ -19,6 +19,7 @@ from ...base import Entry
 from ..schedule import Recomputation, Schedule
 from . import narrow, rotor
 from .knapsack import cheapest
+from .lineage import LONGEST
 from .problem import Problem
 from .swapping import absences, with_swaps
 
@@ -102,20 +103,25 @@ def _in_least_time(problem: Problem) -> Iterator[Schedule]:
 
 
 def _prices(problem: Problem) -> dict[Entry, float]:
-    """The saved values that may be given up, with the seconds to make each again from all others."""
+    """The saved values that may be given up, with the seconds to make each again from all others; without those for
+    which many nodes would have to run."""
     given = frozenset(problem.saved)
-    return {e: seconds_again(problem, e, given) for e in problem.saved
-            if e in problem.droppable and problem.size_bytes[e]}
+    found = {e: seconds_again(problem, e, given) for e in problem.saved
+             if e in problem.droppable and problem.size_bytes[e]}
+    return {e: seconds for e, seconds in found.items() if seconds < float("inf")}
 
 
 def seconds_again(problem: Problem, entry: Entry, given: Collection[Entry]) -> float:
-    """Seconds to make a value again from those that are given, and from what is always there."""
+    """Seconds to make a value again from those that are given, and from what is always there; without end where it
+    takes more nodes than the longest lineage has."""
     graph = problem.graph
     todo, seen, seconds = [entry], set[int](), 0.0
     while todo:
         node = graph.node_of[todo.pop()]
         if node not in seen:
             seen.add(node)
+            if len(seen) > LONGEST:
+                return float("inf")
             seconds += problem.seconds[node]
             todo += [e for e in problem.reads[node] if e in problem.droppable and e not in given]
     return seconds

@@ -22,6 +22,10 @@ from .swapping import Trip, backward_begin, carry, start_seconds, uses
 
 CACHES = 12
 """Sizes of the tensor cache that are tried, in geometric steps from what nobody evicts to the smallest."""
+MOST_RUNS = 8
+"""Runs of the whole graph, counted in steps, after which a segment is kept once it was made again: without costly
+layers the whole network is one segment, and to make that again for each layer takes a time that is quadratic in depth.
+No network of the zoo comes to half of them."""
 
 
 def superneurons(problem: Problem) -> list[Candidate]:
@@ -94,7 +98,8 @@ def segments(problem: Problem) -> list[tuple[frozenset[Entry], int]]:
             source = len(found)
             found.append((set(), 0))
         segment_of.update(dict.fromkeys(entries, source))
-        found[source] = (found[source][0] | entries, found[source][1] + _working_set(problem, node))
+        found[source][0].update(entries)
+        found[source] = (found[source][0], found[source][1] + _working_set(problem, node))
     return [(frozenset(entries), nbytes) for entries, nbytes in found]
 
 
@@ -106,7 +111,8 @@ def _working_set(problem: Problem, node: int) -> int:
 
 
 class _Segments(Recomputation):
-    """Everything but checkpoints is dropped; what is `passing` is made again for each backward node by itself."""
+    """Everything but checkpoints is dropped; what is `passing` is made again for each backward node by itself, as long
+    as that does not take too many steps."""
 
     def __init__(self, problem: Problem, passing: Collection[Entry]) -> None:
         super().__init__(problem.facts, problem.droppable - checkpoints(problem))
@@ -114,7 +120,10 @@ class _Segments(Recomputation):
 
     def _provide(self, wanted: Iterable[Entry]) -> None:
         wanted = set(wanted)
-        for entry in self._make_again(sorted(wanted)):
+        again = self._make_again(sorted(wanted))
+        if len(self.steps) > MOST_RUNS * len(self.order):
+            return
+        for entry in again:
             if entry in self.passing and entry not in wanted:
                 self._drop(entry)
 

@@ -58,6 +58,8 @@ class _Play:
         self.clock = self.link_out = self.link_in = 0.0
         self.away_bytes = 0
         self.leaving: deque[tuple[Absence, float]] = deque()
+        self.staying: set[Absence] = set()
+        """Those of the leaving that were read before they had left."""
         self.copied: set[Entry] = set()
         """Values of which a copy is in host memory."""
         self.released: dict[Absence, int] = {}
@@ -103,6 +105,9 @@ class _Play:
         """Release what has left by now, and wait for the first to have left while too much lives."""
         while self.leaving:
             absence, ends = self.leaving[0]
+            if absence in self.staying:
+                self.leaving.popleft()
+                continue
             if ends > self.clock and self.live[t] - self.away_bytes <= self.target_bytes:
                 return
             self.leaving.popleft()
@@ -115,7 +120,7 @@ class _Play:
         if absence in self.released:
             self._issue(absence, t)
         elif absence not in self.arrives:
-            self.leaving = deque(left for left in self.leaving if left[0] is not absence)
+            self.staying.add(absence)
 
     def _trigger(self, coming: deque[tuple[int, Absence]], t: int) -> None:
         while coming and coming[0][0] <= t:
