@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...base import Entry
 from ..schedule import from_order, replayed
@@ -22,6 +21,10 @@ OF_MEMORY = (0.97, 0.9)
 """Shares of the machine's own memory that are the first targets; the rest is for what packing loses."""
 LEAST_SHARE = 1 / 65_536
 """Share of the peak below which a value is too small to be worth a decision."""
+
+FEW = 8
+"""Values made from one, and values that each of them is made from, up to which they are counted one by one: about so
+many cost as much as a column of them, on chains of diamonds and on fans of fans."""
 
 
 class Ground:
@@ -48,10 +51,13 @@ class Ground:
         self.entries = sorted(self.managed)
         self.at = {entry: k for k, entry in enumerate(self.entries)}
         """The place of each managed value among all, by their numbers."""
-        self.sources = Lists.of(self._sources(e) for e in self.entries)
-        """For each managed value, by its place, the places of those that it is made from."""
-        self.users = self._users()
+        sources = [self._sources(e) for e in self.entries]
+        self.terms = Lists.of([k, *(len(sources) + source for source in found)] for k, found in enumerate(sources))
+        """For each managed value, by its place, that place, and behind all places those of what it is made from."""
+        self.users = self._users(sources)
         """For each managed value, by its place, the places of those that are made from it."""
+        self.has_few = [max([len(users), *(len(sources[user]) for user in users)]) <= FEW for users in self.users]
+        """Whether those are few, and each of them is made from few."""
         self.begins = {e: found[0] if e in self.inputs else self.position[problem.graph.node_of[e]]
                        for e, found in self.readers.items()}
         self.ends = {e: max([self.begins[e], *found]) for e, found in self.readers.items()}
@@ -81,16 +87,18 @@ class Ground:
         return frozenset(e for e in found if problem.size_bytes[e] >= least_bytes)
 
     def _sources(self, entry: Entry) -> list[int]:
+        """The places of what a managed value is made from."""
         if entry in self.inputs:
             return []
         return [self.at[e] for e in self.problem.reads[self.problem.graph.node_of[entry]] if e in self.managed]
 
-    def _users(self) -> list[NDArray[np.int64]]:
-        users: list[list[int]] = [[] for _ in self.entries]
-        row, source = self.sources.gather(np.arange(len(self.entries)))
-        for user, k in zip(row.tolist(), source.tolist(), strict=True):
-            users[k].append(user)
-        return [np.array(found, np.int64) for found in users]
+    @staticmethod
+    def _users(sources: Sequence[Sequence[int]]) -> list[list[int]]:
+        users: list[list[int]] = [[] for _ in sources]
+        for user, found in enumerate(sources):
+            for source in found:
+                users[source].append(user)
+        return users
 
     def _ranked(self) -> list[Entry]:
         """Saved values, those first that save most bytes for a second; later ones count what earlier ones leave to be

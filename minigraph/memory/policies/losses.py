@@ -34,20 +34,20 @@ class Losses:
         self.gone: set[Entry] = set()
         self.copied: dict[Entry, float] = {}
         self.entries, self.at = ground.entries, ground.at
-        self.alone = self._column(ground.seconds_alone)
-        self.again = self.alone.copy()
+        self.again = self._column(ground.seconds_alone)
         self.is_stale = np.zeros(len(self.entries), bool)
         """Values of which something that they are made from has left or come back since they were counted."""
-        self.ranked_again = self._column(ground.again.__getitem__)
+        self.any_stale = False
+        self.terms = np.concatenate((self.again, np.zeros(len(self.entries))))
+        """Of what `again` is the sum (`Ground.terms`): seconds of each value's node, and behind those for each value
+        what it adds for whom it is missing, which is nothing while it is there."""
         self.size = self._column(self.problem.size_bytes.__getitem__)
         self.out_seconds = self._column(self.problem.copy_out_seconds)
-        self.way_back = self._column(self.problem.copy_in_seconds)
-        self.in_seconds = hidden * self.way_back
+        self.in_seconds = hidden * self._column(self.problem.copy_in_seconds)
         self.copied_at = np.full(len(self.entries), -1.0)
         """When the copy of each value is there, or -1 without one."""
         self.is_dear = self._column(dear.__contains__) > 0
         self.is_here = np.zeros(len(self.entries), bool)
-        self.is_gone = np.zeros(len(self.entries), bool)
         self.use = np.full(len(self.entries), -1, np.int64)
         """The step that was found to need each next; one that has passed says nothing."""
         self.starts = np.array(ground.starts)
@@ -75,33 +75,40 @@ class Losses:
         self.is_here[k] = True
         if entry in self.gone:
             self.gone.discard(entry)
-            self.is_gone[k] = False
-            self.is_stale[self.ground.users[k]] = True
+            self.terms[len(self.entries) + k] = 0.0
+            self._count_users(k)
 
     def leave(self, entry: Entry) -> None:
         """A value leaves the device."""
         k = self.at[entry]
         self.is_here[k] = False
         self.gone.add(entry)
-        self.is_gone[k] = True
-        self.is_stale[self.ground.users[k]] = True
+        self.terms[len(self.entries) + k] = self._missing_seconds(entry)
+        self._count_users(k)
 
     def copy(self, entry: Entry, there: float) -> None:
         """A value is copied to host memory, and is there at that time."""
         self.copied[entry] = self.copied_at[self.at[entry]] = there
 
-    def _count_again(self) -> None:
+    def _count_users(self, k: int) -> None:
+        """Count the values anew that are made from one: a few at once, many when somebody asks, for until then more of
+        what they are made from may leave."""
+        users = self.ground.users[k]
+        if self.ground.has_few[k]:
+            for user in users:
+                self.again[user] = self.seconds_again(self.entries[user])
+        else:
+            self.is_stale[users] = True
+            self.any_stale = True
+
+    def _count_stale(self) -> None:
         """Count those values on the device anew that are stale. A value that is gone was copied before or never will
         be, so it does not matter when that is done; and terms are added in the order of what a node reads."""
-        stale = np.flatnonzero(self.is_stale & self.is_here)
-        if not len(stale):
-            return
-        row, source = self.ground.sources.gather(stale)
-        row, source = row[self.is_gone[source]], source[self.is_gone[source]]
-        copied = np.where(self.copied_at[source] >= 0, self.way_back[source], np.inf)
-        self.again[stale] = np.bincount(np.concatenate((np.arange(len(stale)), row)), np.concatenate(
-            (self.alone[stale], np.minimum(self.ranked_again[source], copied))), len(stale))
+        stale = (self.is_stale & self.is_here).nonzero()[0]
+        row, term = self.ground.terms.gather(stale)
+        self.again[stale] = np.bincount(row, self.terms[term], len(stale))
         self.is_stale[stale] = False
+        self.any_stale = bool(self.is_stale.any())
 
     def seconds_again(self, entry: Entry) -> float:
         """About the seconds to compute a value again: those of its node, and of what that reads and is gone; without
@@ -112,9 +119,13 @@ class Losses:
         seconds = self.problem.seconds[node]
         for source in self.problem.reads[node]:
             if source in self.gone:
-                copied = self.problem.copy_in_seconds(source) if source in self.copied else float("inf")
-                seconds += min(self.ground.again[source], copied)
+                seconds += self._missing_seconds(source)
         return seconds
+
+    def _missing_seconds(self, entry: Entry) -> float:
+        """What a value that is gone adds to the seconds of making another one from it."""
+        again = self.ground.again[entry]
+        return min(again, self.problem.copy_in_seconds(entry)) if entry in self.copied else again
 
     # -- what leaves first ---------------------------------------------------------------------------------------
     def ranked(self, step: int, clock: float, link_out: float,
@@ -122,7 +133,8 @@ class Losses:
         """(loss, value) of those that may leave before a step, the least loss first: the seconds to get it back for its
         bytes and the time until it is read. Nothing is computed again before backward, so what is cheap stays for its
         readers in forward."""
-        self._count_again()
+        if self.any_stale:
+            self._count_stale()
         may = self.is_here.copy()
         may[[self.at[entry] for entry in locked]] = False
         k = np.flatnonzero(may)

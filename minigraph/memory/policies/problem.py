@@ -66,11 +66,18 @@ class Problem:
 
     def copy_out_seconds(self, entry: Entry) -> float:
         """Time of a copy of a value to host memory."""
-        return self.machine.copy_out_seconds(self.size_bytes[entry], self.swap_space)
+        return self.copy_seconds[0][self.size_bytes[entry]]
 
     def copy_in_seconds(self, entry: Entry) -> float:
         """Time of a copy of a value back."""
-        return self.machine.copy_in_seconds(self.size_bytes[entry], self.swap_space)
+        return self.copy_seconds[1][self.size_bytes[entry]]
+
+    @cached_property
+    def copy_seconds(self) -> tuple[dict[int, float], dict[int, float]]:
+        """Times of copies out and in by their bytes: policies ask for them at each step, and sizes are few."""
+        sizes, machine, space = set(self.size_bytes), self.machine, self.swap_space
+        return ({nbytes: machine.copy_out_seconds(nbytes, space) for nbytes in sizes},
+                {nbytes: machine.copy_in_seconds(nbytes, space) for nbytes in sizes})
 
     def is_costly(self, entry: Entry) -> bool:
         """Whether the op that makes an entry is costly to run again."""
