@@ -137,7 +137,7 @@ class Losses:
             self._count_stale()
         may = self.is_here.copy()
         may[[self.at[entry] for entry in locked]] = False
-        k = np.flatnonzero(may)
+        k = may.nonzero()[0]
         for stale in k[self.use[k] < step].tolist():
             self.next_use(self.entries[stale], step)
         k = k[self.is_dear[k] | (self.use[k] >= self.problem.backward_start)]

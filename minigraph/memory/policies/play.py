@@ -47,6 +47,8 @@ class Play:
         uses = self._uses()
         self.losses = Losses(ground, dear, hidden, uses)
         self.gone, self.copied = self.losses.gone, self.losses.copied
+        self.only_copied: set[Entry] = set()
+        """Values of `by_copy` that have a copy."""
         self.steps: list[tuple[str, int]] = []
         self.clock = self.link_out = self.link_in = 0.0
         self.t = 0
@@ -177,6 +179,8 @@ class Play:
         self.steps.append((OUT, entry))
         self.link_out = max(self.link_out, self.clock) + self.problem.copy_out_seconds(entry)
         self.losses.copy(entry, self.link_out)
+        if entry in self.by_copy:
+            self.only_copied.add(entry)
 
     def _issue_in(self, entry: Entry) -> None:
         self.steps.append((IN, entry))
@@ -238,29 +242,30 @@ class Play:
         """For a value that is gone, and what it is made from, whether computing it is sooner than its copy."""
         cost: dict[Entry, float] = {}
         runs: dict[Entry, bool] = {}
+        gone, copied, only_copied, node_of = self.gone, self.copied, self.only_copied, self.problem.graph.node_of
+        reads, size, back_seconds = self.reads, self.size, self.problem.copy_seconds[1]
         backlog = max(self.link_in - self.clock, 0.0)
         stack = [wanted]
         while stack:
             entry = stack[-1]
-            node = self.problem.graph.node_of[entry]
-            sources = [e for e in self.reads.get(node, ()) if e in self.gone]
-            far = len(cost) >= LONGEST_WAY
-            further = [e for e in sources if e not in cost and not (far and e in self.copied or self._by_copy(e))]
-            if entry not in cost and further and not self._by_copy(entry):
-                stack += further
-                continue
-            stack.pop()
             if entry in cost:
+                stack.pop()
                 continue
-            again = self.seconds[node] + sum(cost.get(e, backlog + self.problem.copy_in_seconds(e)) for e in sources)
-            copied = backlog + self.problem.copy_in_seconds(entry) if entry in self.copied else float("inf")
-            runs[entry] = again < copied and not self._by_copy(entry)
-            cost[entry] = again if runs[entry] else copied
+            node = node_of[entry]
+            sources = [e for e in reads.get(node, ()) if e in gone]
+            if entry not in only_copied:
+                far = len(cost) >= LONGEST_WAY
+                further = [e for e in sources if e not in cost and e not in only_copied and not (far and e in copied)]
+                if further:
+                    stack += further
+                    continue
+            stack.pop()
+            again = self.seconds[node] + sum([cost[e] if e in cost else backlog + back_seconds[size[e]]
+                                              for e in sources])
+            by_copy = backlog + back_seconds[size[entry]] if entry in copied else float("inf")
+            runs[entry] = again < by_copy and entry not in only_copied
+            cost[entry] = again if runs[entry] else by_copy
         return runs
-
-    def _by_copy(self, entry: Entry) -> bool:
-        """Whether a value comes back by a copy whatever that takes."""
-        return entry in self.by_copy and entry in self.copied
 
     def _make_again(self, nodes: Sequence[int], locked: set[Entry], crossing: int) -> bool:
         """Run nodes again, each after what it reads has come back; what only they need stays no longer than that.
