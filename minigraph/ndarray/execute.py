@@ -125,7 +125,8 @@ def execute(op: Op, p: Any, name: str, arrays: Sequence[np.ndarray], shapes: Seq
     """
     check_dtypes(op, p, name, arrays)
     b = Immediate(name, arrays)
-    p = op.completed(p, _output_shapes(op, p, name, b.arrays, shapes))
+    if shapes or type(op).completed is not Op.completed or type(op).expand is not Op.expand:
+        p = op.completed(p, _output_shapes(op, p, name, b.arrays, shapes))
     entries = op.expand(b, p, range(len(arrays)), False)
     given = b.arrays[:len(arrays)]
     outs = [b.arrays[e] for e in entries]

@@ -47,6 +47,8 @@ class IsInf(Test):
     name = "_contrib_isinf"
 
     def expand(self, b: Builder, p: Any, ins: Sequence[Entry], train: bool) -> Sequence[Entry]:
+        if b.dtype(ins[0]).kind != "f":
+            return b.node("zeros_like", ins)
         return b.node("_equal_scalar", b.node("abs", ins), scalar=float("inf"))
 
 

@@ -161,6 +161,7 @@ def test_what_is_not_finite_is_found():
     for name, expected in (("isnan", [0, 1, 0, 0]), ("isinf", [0, 0, 1, 1]), ("isfinite", [1, 0, 0, 0])):
         (found,) = values(getattr(mx.sym.contrib, name)(V("x")), x=x)
         assert found.tolist() == getattr(mx.nd.contrib, name)(mx.nd.array(x)).asnumpy().tolist() == expected
+    assert mx.nd.contrib.isinf(mx.nd.array([1, 2], dtype="int32")).asnumpy().tolist() == [0, 0]
     for wrong in x[1:]:
         assert values(mx.sym.all_finite(V("x")), x=[0, wrong])[0].tolist() == [0]
         several = mx.nd.multi_all_finite(mx.nd.ones((2, 2)), mx.nd.array([1, wrong]), num_arrays=2)
