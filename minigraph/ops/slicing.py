@@ -5,7 +5,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Concat(Op):
     """The inputs one after the other along an axis."""
 
     name = "Concat"
-    aliases = ("concat",)
+    aliases: ClassVar[tuple[str, ...]] = ("concat",)
     Params = ConcatParams
     recompute = "cheap"
 
@@ -100,6 +100,17 @@ class Concat(Op):
                 Sample({"num_args": 3, "dim": 0}, ((2, 3), (1, 3), (2, 3))),
                 Sample({"num_args": 2, "dim": -1}, ((2, 3, 2), (2, 3, 4))),
                 Sample({"num_args": 1}, ((2, 3),))]
+
+
+@register
+class RnnParamConcat(Concat):
+    """Concat, under the name by which Gluon's exported recurrent layers join their parameters."""
+
+    name = "_rnn_param_concat"
+    aliases = ()
+
+    def samples(self) -> Sequence[Sample]:
+        return [Sample({"num_args": 2, "dim": 0}, ((6,), (4,)))]
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,7 @@ def leaky_relu_evaluated(p: Any, x: Tensor, *rest: Tensor) -> list[Tensor]:
 # -- shapes and indices --------------------------------------------------------------------------------------
 ORACLES |= {
     "Concat": lambda p, *ins: [torch.cat(ins, p.dim)],
+    "_rnn_param_concat": lambda p, *ins: [torch.cat(ins, p.dim)],
     "Flatten": lambda p, x: [x.reshape(x.shape[0], -1)],
     "SwapAxis": lambda p, x: [x.transpose(p.dim1, p.dim2)],
     "expand_dims": lambda p, x: [x.unsqueeze(p.axis)],

@@ -203,3 +203,10 @@ def test_a_shape_is_learnt_from_the_one_that_is_like_it():
     like = mx.sym._internal._identity_with_attr_like_rhs(mx.sym.broadcast_add(weight, V("shift", shape=(1,))), weight)
     net = mx.sym.FullyConnected(V("data"), weight=like, num_hidden=11, no_bias=True)
     assert net.infer_shape(data=(7, 100))[0] == [(7, 100), (11, 100), (1,)]
+
+
+def test_names_of_old_files_and_of_exports_are_those_of_the_same_operators():
+    joined = mx.sym._rnn_param_concat(V("a"), V("b"), dim=0, name="p")
+    assert joined.infer_shape(a=(6,), b=(4,))[1] == [(10,)]
+    assert mx.sym.load_json(joined.tojson()).tojson() == joined.tojson()
+    assert mx.sym.BatchNorm_v1(V("x"), name="bn").list_auxiliary_states() == ["bn_moving_mean", "bn_moving_var"]

@@ -33,7 +33,7 @@ def move(source: Operand, target: Operand, axis: int, begin: int, target_begin: 
     return (Launch(f"slicing_forward_{ending}", flat_grid(rows * counts[0]), (BLOCK, 1, 1), args),)
 
 
-@kernels_for("Concat")
+@kernels_for("Concat", "_rnn_param_concat")
 class Concat(KernelOp):
     """The inputs one after the other along an axis: one launch for each."""
 
