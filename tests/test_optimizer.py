@@ -197,7 +197,7 @@ def test_states_live_in_the_persistent_arena():
     mine.step(draw(1, (3, 4)))
     plan = mine.exe.program("step").plan
     states = {p.name for p in plan.persistent if plan.buffer(p.first).buffer_class == "state"}
-    assert states == {"w0_weight_mean", "w0_weight_var"}
+    assert states == {"w0_weight/mean", "w0_weight/var"}
     for persistent in plan.persistent:
         for buffer in (plan.buffer(persistent.first), plan.buffer(persistent.last)):
             assert plan.arenas[buffer.arena].name == "persistent"
