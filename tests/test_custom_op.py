@@ -6,6 +6,7 @@ import pytest
 
 import minigraph as mx
 from minigraph.base import MXNetError
+from minigraph.device.cuda.launch import kernel_op
 from minigraph.ops import python_op
 
 from .training import batches, everything, prepared
@@ -328,6 +329,11 @@ def test_what_is_not_registered_or_no_class_is_told():
         register("one", None, recompute="sometimes")
     with pytest.raises(MXNetError, match="req='writ'"):
         mx.operator.CustomOp().assign(mx.nd.ones(1), "writ", 0)
+
+
+def test_a_gpu_refuses_it_by_name():
+    with pytest.raises(MXNetError, match="_custom"):
+        kernel_op("_custom")
 
 
 # -- the interface before ------------------------------------------------------------------------------------
