@@ -285,3 +285,21 @@ def test_what_there_is_not_tells_what_serves_in_its_place(name, instead):
 def test_the_statistic_that_monitors_are_given_in_scripts():
     values = nd.array([[3, 4]])
     same(nd.norm(values) / np.sqrt(values.size), [5 / np.sqrt(2)])
+
+
+def test_memory_is_shared_with_other_libraries():
+    torch = pytest.importorskip("torch")
+    from torch.utils.dlpack import from_dlpack, to_dlpack
+
+    x = nd.array([1, 2, 3])
+    copied, shared = from_dlpack(x.to_dlpack_for_read()), from_dlpack(x.to_dlpack_for_write())
+    shared[0] = 7
+    same(x, [7, 2, 3])
+    assert copied.tolist() == [1, 2, 3]
+    tensor = torch.ones(2)
+    for made in (nd.from_dlpack(tensor), nd.from_dlpack(to_dlpack(tensor))):
+        tensor += 1
+        same(made, tensor.numpy())
+    executor = mx.sym.exp(mx.sym.Variable("x")).simple_bind(mx.cpu(), x=(2,))
+    with pytest.raises(MXNetError, match="no executor holds"):
+        nd.to_dlpack_for_write(executor.arg_dict["x"])

@@ -10,6 +10,7 @@ from ..storage import HostStorage, Storage
 from ..symbol.functions import function_names
 from .array import NDArray
 from .creation import arange, array, concatenate, empty, eye, from_numpy, full, full_like, linspace, ones, zeros
+from .dlpack import from_dlpack, to_dlpack_for_read, to_dlpack_for_write
 from .files import load, load_frombuffer, save
 from .functions import op_function
 from .methods import add_methods
@@ -52,11 +53,12 @@ add_methods()
 globals().update({name: update_function(name) for name in update_names()})
 
 __all__ = ["HostStorage", "NDArray", "Storage", "_internal", "add", "arange", "array", "choose_element_0index",
-           "concatenate", "contrib", "divide", "empty", "equal", "eye", "fill_element_0index", "from_numpy", "full",
-           "full_like", "greater", "greater_equal", "histogram", "hypot", "image", "imdecode", "lesser",
-           "lesser_equal", "linalg", "linspace", "load", "load_frombuffer", "logical_and", "logical_or", "logical_xor",
-           "maximum", "minimum", "modulo", "moveaxis", "multiply", "not_equal", "onehot_encode", "ones", "op", "power",
-           "random", "register_waiter", "save", "split_v2", "subtract", "true_divide", "waitall", "zeros"]
+           "concatenate", "contrib", "divide", "empty", "equal", "eye", "fill_element_0index", "from_dlpack",
+           "from_numpy", "full", "full_like", "greater", "greater_equal", "histogram", "hypot", "image", "imdecode",
+           "lesser", "lesser_equal", "linalg", "linspace", "load", "load_frombuffer", "logical_and", "logical_or",
+           "logical_xor", "maximum", "minimum", "modulo", "moveaxis", "multiply", "not_equal", "onehot_encode", "ones",
+           "op", "power", "random", "register_waiter", "save", "split_v2", "subtract", "to_dlpack_for_read",
+           "to_dlpack_for_write", "true_divide", "waitall", "zeros"]
 
 
 _INSTEAD = {**dict.fromkeys(("sparse", "cast_storage"), "arrays are dense"),

@@ -6,6 +6,7 @@ from typing import Any
 from ..ops.registry import public_names
 from ..symbol.methods import METHOD_FORMS
 from .array import NDArray
+from .dlpack import to_dlpack_for_read, to_dlpack_for_write
 from .functions import Function, op_function
 from .rearranging import split_v2
 
@@ -26,4 +27,5 @@ def add_methods() -> None:
     for spelling in METHOD_FORMS:
         if spelling in known and not hasattr(NDArray, spelling):
             setattr(NDArray, spelling, _method(spelling))
-    NDArray.split_v2 = split_v2  # type: ignore[attr-defined]
+    for function in (split_v2, to_dlpack_for_read, to_dlpack_for_write):
+        setattr(NDArray, function.__name__, function)
