@@ -32,8 +32,8 @@ def to_dlpack_for_read(data: NDArray) -> Any:
 def to_dlpack_for_write(data: NDArray) -> Any:
     """A capsule of the array's own memory; MXNetError where that is not memory of NumPy, as in an executor."""
     if not isinstance(data.storage, HostStorage):
-        raise MXNetError("to_dlpack_for_write shares the memory of arrays that no executor holds; copy it first, or take "
-                         "to_dlpack_for_read")
+        raise MXNetError("to_dlpack_for_write shares the memory of arrays that no executor holds; copy it first, or "
+                         "take to_dlpack_for_read")
     return data.storage.array.__dlpack__()
 
 
