@@ -23,9 +23,10 @@ TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.52
 FROM_YIQ = np.array([[1.0, 0.956, 0.621], [1.0, -0.272, -0.647], [1.0, -1.107, 1.705]])
 """From red, green, blue to YIQ and back, rounded as in MXNet."""
 
-PRINCIPAL = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]],
-                     np.float32) * np.array([55.46, 4.794, 1.148], np.float32)
-"""Principal components of ImageNet's pixels times their deviations, a column each (Krizhevsky et al. 2012)."""
+DIRECTIONS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
+DEVIATIONS = np.array([55.46, 4.794, 1.148])
+"""Principal components of ImageNet's pixels, a column each, and the deviation along each (Krizhevsky et al. 2012)."""
+PRINCIPAL = DIRECTIONS.astype(np.float32) * DEVIATIONS.astype(np.float32)
 
 
 def resized(image: np.ndarray, height: int, width: int, nearest: bool = False) -> np.ndarray:

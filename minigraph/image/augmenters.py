@@ -19,9 +19,6 @@ from . import transforms
 from .resampling import CUBIC
 from .transforms import Size, image_of, pixels_of
 
-PCA_VALUES = np.array([55.46, 4.794, 1.148])
-PCA_VECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
-"""Deviations and directions of ImageNet's colours (Krizhevsky et al. 2012)."""
 MEAN, DEVIATION = np.array([123.68, 116.28, 103.53], np.float32), np.array([58.395, 57.12, 57.375], np.float32)
 """Those of ImageNet's pixels, for `mean=True` and `std=True`."""
 AREA, RATIO = 0.08, (3.0 / 4.0, 4.0 / 3.0)
@@ -286,7 +283,7 @@ def CreateAugmenter(data_shape: Sequence[int], resize: int = 0, rand_crop: bool 
     if hue:
         made.append(HueJitterAug(hue))
     if pca_noise > 0:
-        made.append(LightingAug(pca_noise, PCA_VALUES, PCA_VECTORS))
+        made.append(LightingAug(pca_noise, pixels.DEVIATIONS, pixels.DIRECTIONS))
     if rand_gray > 0:
         made.append(RandomGrayAug(rand_gray))
     mean, std = _channels("mean", mean, MEAN), _channels("std", std, DEVIATION)
