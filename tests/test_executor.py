@@ -441,3 +441,11 @@ def test_images_without_pixels_are_normalised_to_none(shape):
     assert bound.forward(is_train=True)[0].shape == shape
     bound.backward(np.ones(shape))
     assert bound.forward()[0].shape == shape
+
+
+@pytest.mark.parametrize("op", ["sqrt", "mean", "softmax"])
+def test_an_operator_that_does_not_take_integers_says_so_with_node_types_and_what_to_do(op):
+    symbol = getattr(mx.sym, op)(mx.sym.Variable("x", dtype="int32"), name="node")
+    exe = symbol.simple_bind(mx.cpu(), grad_req="null", x=(2, 3))
+    with pytest.raises(MXNetError, match=r"node.*makes no int32 of int32.*Cast\(dtype='float32'\)"):
+        exe.forward()

@@ -148,6 +148,10 @@ def _compute(node: str, compute: Callable[..., None], params: Any, ins: list[np.
         raise error.at(node) from error.__cause__
     except MXNetError as error:
         raise MXNetError(f"{node}: {error}") from error
+    except TypeError as error:
+        given, made = (", ".join(array.dtype.name for array in arrays) for arrays in (ins, outs))
+        raise MXNetError(f"{node}: its operator makes no {made} of {given} ({error}); put Cast(dtype='float32') before "
+                         f"it") from error
 
 
 def merged(calls: Iterable[Call]) -> list[Call]:
