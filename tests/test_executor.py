@@ -263,18 +263,24 @@ def test_an_array_changes_its_shape_unasked_only_with_partial_shaping():
     assert exe.reshape(a=(3,), partial_shaping=True, allow_up_sizing=True).arg_dict["b"].shape == (3,)
 
 
-def test_a_run_that_breaks_off_must_be_mended_before_the_next():
-    exe = executor(mx.sym.Variable("a") * 2, {"a": (2,)})
-    exe.forward()
-    program = exe.program("eval")
-    program.run = lambda name: (_ for _ in ()).throw(KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        exe.forward()
-    del program.run
+def test_a_run_that_breaks_off_must_be_mended_before_the_next_where_it_changes_what_is_kept():
+    symbol = mx.sym.BatchNorm(mx.sym.Variable("a"), fix_gamma=False, name="bn")
+    exe = executor(symbol, {"a": (4, 2)})
+
+    def breaks_off(is_train):
+        program = exe.program("train" if is_train else "eval")
+        program.run = lambda name: (_ for _ in ()).throw(KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            exe.forward(is_train)
+        del program.run
+
+    breaks_off(is_train=False)
+    assert exe.forward()[0].shape == (4, 2)  # an evaluation changes nothing
+    breaks_off(is_train=True)
     with pytest.raises(MXNetError, match="broke off before .KeyboardInterrupt"):
         exe.forward()
-    exe.copy_params_from({"a": mx.nd.ones(2)})
-    assert exe.forward()[0].asnumpy().tolist() == [2, 2]
+    exe.copy_params_from({"a": mx.nd.ones((4, 2))}, {name: array.copy() for name, array in exe.aux_dict.items()})
+    assert exe.forward()[0].shape == (4, 2)
 
 
 def test_a_second_thread_that_runs_at_the_same_time_is_refused():
