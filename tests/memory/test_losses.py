@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
+import minigraph as mx
 from minigraph.memory.policies import Problem
-from minigraph.memory.policies.ground import Ground
+from minigraph.memory.policies.ground import FEW, Ground
 from minigraph.memory.policies.losses import MOMENT, NEVER, Losses
 from tests.memory.problems import problem_of
 from tests.memory.test_policies import convolutional
@@ -51,9 +52,18 @@ def loss(losses: Losses, problem: Problem, entry: int, dear: bool, now: Moment) 
     return seconds / problem.size_bytes[entry] / (until + MOMENT)
 
 
+def fan(width: int) -> mx.sym.Symbol:
+    """A value with many readers, and one that is made from many."""
+    root = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=64, name="fc")
+    total = mx.sym.add_n(*[mx.sym.tanh(root * (k + 1.0)) for k in range(width)])
+    return mx.sym.MakeLoss(mx.sym.sum(mx.sym.tanh(total)))
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0, 1e6])
-def test_values_are_ranked_as_if_each_were_counted_by_itself(share: float) -> None:
-    problem = problem_of(convolutional(), {"data": (64, 3, 32, 32)}, host_budget="1GiB", machine="P100")
+@pytest.mark.parametrize(("network", "shape"), [(convolutional(), (64, 3, 32, 32)), (fan(8 * FEW), (64, 64))])
+def test_values_are_ranked_as_if_each_were_counted_by_itself(network: mx.sym.Symbol, shape: tuple[int, ...],
+                                                             share: float) -> None:
+    problem = problem_of(network, {"data": shape}, host_budget="1GiB", machine="P100")
     ground, draw = Ground(problem), random.Random(3)
     dear = ground.dear(share)
     losses = Losses(ground, dear, HIDDEN, {e: sorted(steps) for e, steps in ground.readers.items()})
