@@ -28,6 +28,16 @@ TERNARY(hypot_backward_float32, x / y)
     map_each(data, out, n, [=](float x) { return VALUE; });                              \
   }
 SCALAR(mod_scalar_forward_float32, modulo(x, s))
+// Of whole numbers by a positive one, as indices count from the other end: the remainder has the divisor's sign.
+#define WHOLE(NAME, TYPE)                                                                                    \
+  extern "C" __global__ void mod_scalar_forward_##NAME(const TYPE *data, TYPE *out, long long n, long long s) { \
+    GRID_STRIDE (i, n) {                                                                                     \
+      long long rest = data[i] % s;                                                                          \
+      out[i] = (TYPE)(rest < 0 ? rest + s : rest);                                                           \
+    }                                                                                                        \
+  }
+WHOLE(int32, int)
+WHOLE(int64, long long)
 SCALAR(rmod_scalar_forward_float32, modulo(s, x))
 SCALAR(hypot_scalar_forward_float32, hypotf(x, s))
 

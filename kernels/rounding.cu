@@ -37,6 +37,18 @@ __device__ __forceinline__ float within(float x, float low, float high) {
     map_each(data, out, n, [=](float x) { return VALUE; });                                              \
   }
 FUNCTION2(clip, within(x, a, b))
+// Of whole numbers, as indices are.
+#define WHOLE(NAME, TYPE)                                                                                \
+  extern "C" __global__ void clip_forward_##NAME(const TYPE *data, TYPE *out, long long n, long long a, \
+                                                 long long b) {                                          \
+    GRID_STRIDE (i, n) {                                                                                 \
+      long long x = data[i];                                                                             \
+      x = x < a ? a : x;                                                                                 \
+      out[i] = (TYPE)(x > b ? b : x);                                                                    \
+    }                                                                                                    \
+  }
+WHOLE(int32, int)
+WHOLE(int64, long long)
 FUNCTION2(hard_sigmoid, within(x *a + b, 0.f, 1.f))
 // a is sigma squared, b the end of the quadratic part, 1 / a.
 FUNCTION2(smooth_l1, (x - 0.5f * within(x, -b, b)) * within(x, -b, b) * a)

@@ -8,6 +8,8 @@ from .launch import BLOCK, KernelOp, Launch, Operand, flat_grid, int64, kernels_
 from .operands import require_float32
 
 Arguments = Sequence[tuple[str, Any]]
+WHOLE = ("int32", "int64")
+"""Dtypes of whole numbers that some kernels take."""
 PER_THREAD = 4
 """Elements of a thread's turn: one float4."""
 
@@ -25,18 +27,28 @@ class Map(KernelOp):
         """Kernel arguments behind the number of elements."""
         return ()
 
+    def whole(self, p: Any) -> Sequence[int] | None:
+        """The same for the kernels of whole numbers, the ones called as `kernel` but for the dtype; None without."""
+        return None
+
     def launches(self, p: Any, ins: Sequence[Operand], outs: Sequence[Operand],
                  work: int) -> Sequence[Launch]:
-        require_float32(self.name, [*ins, *outs])
+        kind, whole = ins[0].dtype.name, None
+        if kind in WHOLE and all(each.dtype == ins[0].dtype for each in (*ins, *outs)):
+            whole = self.whole(p)
+        if whole is None:
+            require_float32(self.name, [*ins, *outs])
         if outs[0].size == 0:
             return ()
-        args = (*map(pointer, ins), pointer(outs[0]), int64(outs[0].size), *self.scalars(p))
-        return (Launch(self.kernel(p), flat_grid(outs[0].size, PER_THREAD), (BLOCK, 1, 1), args),)
+        kernel = self.kernel(p) if whole is None else f"{self.kernel(p).removesuffix('float32')}{kind}"
+        scalars = self.scalars(p) if whole is None else map(int64, whole)
+        args = (*map(pointer, ins), pointer(outs[0]), int64(outs[0].size), *scalars)
+        return (Launch(kernel, flat_grid(outs[0].size, PER_THREAD), (BLOCK, 1, 1), args),)
 
 
-def define(name: str, kernel: str | Callable[[Any], str],
-           scalars: Callable[[Any], Arguments] = lambda p: ()) -> None:
-    """Make the op `name` a Map to `kernel`, a name or a function of the op's parameters."""
+def define(name: str, kernel: str | Callable[[Any], str], scalars: Callable[[Any], Arguments] = lambda p: (),
+           whole: Callable[[Any], Sequence[int] | None] = lambda p: None) -> None:
+    """Make the op `name` a Map to `kernel`, a name or a function of the op's parameters; `whole` is as Map has it."""
     @kernels_for(name)
     class Defined(Map):
         def kernel(self, p: Any) -> str:
@@ -44,5 +56,8 @@ def define(name: str, kernel: str | Callable[[Any], str],
 
         def scalars(self, p: Any) -> Arguments:
             return scalars(p)
+
+        def whole(self, p: Any) -> Sequence[int] | None:
+            return whole(p)
 
     Defined.name = name

@@ -69,7 +69,7 @@ def attention(x: Any, ids: Any) -> Any:
 READERS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], int, int]] = {
     "Embedding": (lambda x, ids: mx.sym.Embedding(ids, weight=x, input_dim=4, output_dim=3, name="op"), (4, 3), (3,),
                   0, 4),
-    "take": (lambda x, ids: mx.sym.take(x, ids, axis=1, name="op"), (2, 4, 3), (3,), 0, 4),
+    "take": (lambda x, ids: mx.sym.take(x, ids, axis=1, mode="raise", name="op"), (2, 4, 3), (3,), 0, 4),
     "pick": (lambda x, ids: mx.sym.pick(x, ids, name="op"), (3, 4), (3,), 0, 4),
     "one_hot": (lambda x, ids: x + mx.sym.one_hot(ids, depth=4, name="op"), (3, 4), (3,), 0, 4),
     "SoftmaxOutput": (lambda x, ids: mx.sym.SoftmaxOutput(x, ids, name="op"), (3, 4), (3,), 0, 4),
@@ -108,13 +108,10 @@ def trained(exe: Executor, ids: np.ndarray) -> list[np.ndarray]:
 
 
 def refusal(exe: Executor, ids: np.ndarray) -> str | None:
-    """The text of the error about these ids, after which the executor is made usable again."""
+    """The text of the error about these ids; a pass that changes nothing before it leaves the executor usable."""
     try:
         trained(exe, ids)
     except MXNetError as error:
-        with pytest.raises(MXNetError, match="broke off"):
-            exe.forward(is_train=False, ids=ids)
-        restore(exe)
         return str(error)
     return None
 

@@ -43,3 +43,9 @@ def test_a_hypotenuse_does_not_overflow_on_the_way(kernels):
                                           np.array([1e38, 4, 0, np.nan], np.float32)], rtol=1e-6)
     assert np.isfinite(found[0]) and found[1] == 5 and found[3] == np.inf
     kernels.check("_hypot_scalar", {"scalar": 2.0}, random_arrays((3, 1367)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_whole_numbers_are_taken_as_numpy_takes_them(kernels, dtype):
+    numbers = np.arange(-40, 1031).astype(dtype)
+    kernels.check("_mod_scalar", {"scalar": 7.0}, [numbers], rtol=0, atol=0)

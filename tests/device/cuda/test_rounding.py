@@ -45,3 +45,9 @@ def test_an_infinite_gradient_shows_where_clip_blocks_it(kernels):
 def test_erf_keeps_its_precision_near_zero_and_far_away(kernels):
     kernels.check("erf", {}, [np.array([1e-30, 1e-6, 0.1, 0.4999, 0.5001, 1, 3.9, 5, -2, 9, np.inf], np.float32)],
                   rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_whole_numbers_are_taken_as_numpy_takes_them(kernels, dtype):
+    numbers = np.arange(-40, 1031).astype(dtype)
+    kernels.check("clip", {"a_min": -2.0, "a_max": 5.5}, [numbers], rtol=0, atol=0)

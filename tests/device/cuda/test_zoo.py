@@ -13,6 +13,7 @@ from minigraph.ops import get_op, names
 from minigraph.ops.op import Op
 from minigraph.optimizer import create
 
+from .harness import stands_for_others
 from .processes import counters, run
 
 NETWORKS = {
@@ -103,12 +104,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "Python of a script's own runs on the host": ("_custom", "_custom_again", "_custom_backward")}
 """Ops without kernels, by the reason: they are refused on a GPU."""
 LISTED = TRANSFERS | {name for group in MISSING.values() for name in group}
-
-
-def stands_for_others(name):
-    """Whether an operator never runs: it becomes other nodes, whose operators are in the registry, too."""
-    op = type(get_op(name))
-    return op.expand is not Op.expand and op.compute is Op.compute
 
 
 def test_every_operator_that_runs_has_a_cuda_form_or_stands_in_a_list_with_the_reason():
