@@ -383,7 +383,7 @@ class Module(BaseModule):
         return module_support.by_device(self._executor.outputs, merge_multi_context)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
-        """Gradients of the data; the module must be bound with inputs_need_grad.
+        """Gradients of the data, None where grad_req asks for none; the module must be bound with inputs_need_grad.
 
         Without `merge_multi_context` each is a list with the part of every device, of which there is one.
         """
@@ -391,7 +391,7 @@ class Module(BaseModule):
         if not self.inputs_need_grad:
             raise AssertionError("no gradients of the inputs were asked for; bind with inputs_need_grad=True")
         gradients = self._executor.grad_dict
-        return module_support.by_device([gradients[desc.name] for desc in self._data_shapes], merge_multi_context)
+        return module_support.by_device([gradients.get(desc.name) for desc in self._data_shapes], merge_multi_context)
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
         """Copies of the states `state_names`; each in a list of one without `merge_multi_context`."""

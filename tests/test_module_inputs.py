@@ -115,3 +115,11 @@ def test_data_that_parameters_would_take_their_dtype_from_are_named_when_trainin
     mod = mx.mod.Module(cast)
     mod.fit(data, num_epoch=1)
     assert mod.get_params()[0]["fc_weight"].dtype == np.float32
+
+
+def test_inputs_whose_gradient_nobody_asks_for_have_none():
+    mod = mx.mod.Module(mlp(), poison=True)
+    mod.bind([("data", (4, 6))], [("softmax_label", (4,))], inputs_need_grad=True, grad_req="null")
+    mod.init_params()
+    mod.forward(DataBatch([mx.nd.ones((4, 6))], [mx.nd.zeros(4)]), is_train=True)
+    assert mod.get_input_grads() == [None] and mod.get_input_grads(merge_multi_context=False) == [[None]]
