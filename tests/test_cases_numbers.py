@@ -158,9 +158,8 @@ def test_ids_out_of_range_raise_with_position_and_value(memory: str, dtype: Any)
             with pytest.raises(MXNetError, match=rf"Embedding: index: {shown} at position \(1,\) is outside \[0, 5\)"):
                 executor.forward(is_train=train, ids=np.array([4, bad], dtype))
             assert executor.arg_dict["w"].asnumpy().tolist() == WEIGHT.tolist()
-            with pytest.raises(MXNetError, match="broke off"):
-                executor.forward(ids=np.array([0, 4], dtype))
-            executor.copy_params_from({"w": WEIGHT})
+            # Nothing that is kept was changed, so the next run needs no mending.
+            assert executor.forward(ids=np.array([0, 4], dtype))[0].asnumpy().tolist() == WEIGHT[[0, 4]].tolist()
     out = executor.forward(is_train=True, ids=np.array([0, 4], dtype))[0].asnumpy()
     assert out.tolist() == WEIGHT[[0, 4]].tolist()
     executor.backward(np.ones((2, 3)))
