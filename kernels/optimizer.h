@@ -3,7 +3,13 @@
 
 #include "common.h"
 
-enum ControlWord { kLossScale = 3, kRescale = 4, kClip = 5, kGlobalNorm = 6, kFirstRate = 8 };
+// kUpdateCount has the number of the update, 1 at the first, or LARS's momentum.
+enum ControlWord { kLossScale = 3, kRescale = 4, kClip = 5, kGlobalNorm = 6, kUpdateCount = 7, kFirstRate = 8 };
+
+// What every update takes behind its weight, gradient and states.
+#define UPDATE_PARAMETERS \
+  const float *control, const float *scale, const float *unscale, long long n, long long index
+
 
 // What the control buffer says about parameter `index`. `unscale`, null for none, undoes the loss scale; 0 says
 // that the update is left out.

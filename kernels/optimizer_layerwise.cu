@@ -9,11 +9,6 @@
 #include "common.h"
 #include "optimizer.h"
 
-constexpr int kUpdateCount = 7;  // the word with the number of the update, 1 at the first, or with LARS's momentum
-
-#define UPDATE_PARAMETERS \
-  const float *control, const float *scale, const float *unscale, long long n, long long index
-
 // sums[2 part], sums[2 part + 1] = the squares of a part's weights and steps, f(i) giving the step of element i.
 template <class F>
 __device__ __forceinline__ void sum_parts(const float *weight, float *sums, long long n, long long part_length, F f) {

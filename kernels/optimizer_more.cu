@@ -10,15 +10,10 @@
 #include "common.h"
 #include "optimizer.h"
 
-constexpr int kUpdateCount = 7;  // the word with the number of the update, 1 at the first
-
 // old and target by shares; `rest` is 1 - share, rounded once.
 __device__ __forceinline__ float decay_towards(float old, float target, float share, float rest) {
   return old * share + target * rest;
 }
-
-#define UPDATE_PARAMETERS \
-  const float *control, const float *scale, const float *unscale, long long n, long long index
 
 extern "C" __global__ void adagrad_update_forward_float32(float *weight, const float *grad, float *history,
                                                           UPDATE_PARAMETERS, float epsilon) {

@@ -6,14 +6,14 @@
 // displacements and places in the patch. No workspace.
 #include "common.h"
 
-struct Windows {
+struct WindowGrid {
   long long images, channels;
   long long size[3], count[3], kernel[3], stride[3], dilate[3], pad[3];
 };
 
 __device__ __forceinline__ long long volume(const long long *d) { return d[0] * d[1] * d[2]; }
 
-extern "C" __global__ void im2col_float32(const float *data, float *out, Windows w) {
+extern "C" __global__ void im2col_float32(const float *data, float *out, WindowGrid w) {
   long long windows = volume(w.count), taps = volume(w.kernel);
   GRID_STRIDE (i, w.images * w.channels * taps * windows) {
     long long window = i % windows, tap = i / windows % taps, plane = i / (windows * taps), offset = 0;
@@ -29,7 +29,7 @@ extern "C" __global__ void im2col_float32(const float *data, float *out, Windows
   }
 }
 
-extern "C" __global__ void col2im_float32(const float *columns, float *out, Windows w) {
+extern "C" __global__ void col2im_float32(const float *columns, float *out, WindowGrid w) {
   long long windows = volume(w.count), taps = volume(w.kernel), pixels = volume(w.size);
   GRID_STRIDE (i, w.images * w.channels * pixels) {
     long long pixel = i % pixels, plane = i / pixels;

@@ -10,7 +10,7 @@ from .operands import require_float32
 
 
 def _windows(p: WindowParams, images: Operand) -> tuple[str, Any]:
-    """The kernel argument `Windows`."""
+    """The kernel argument `WindowGrid`."""
     spatial = images.shape[2:]
     stride, dilate, pad = window_sizes(p)
     fill = 3 - len(spatial)
