@@ -23,7 +23,7 @@ from .device.device import Device, Memory
 from .graph import Graph
 from .graph.infer import infer_dtypes, infer_shapes
 from .memory.layout import GRADIENT, HOME, PERSISTENT, PersistentLayout, Place
-from .ndarray import register_waiter
+from .ndarray import NDArray, register_waiter
 from .ops.control import LAST_STEP
 from .ops.op import format_shape, is_complete
 from .symbol.to_graph import symbol_graph
@@ -305,6 +305,25 @@ class OutputStorage:
         """Replace the value that the outside sees; the program does not look at it again."""
         self.read()
         self.group.memory.write(self._arena, self._offset, np.ascontiguousarray(value, self.dtype))
+
+
+class AwaitedOutput:
+    """An output before the first run: its shape and type are known, and it is read as soon as there is one.
+
+    `present` gives the outputs of the last run, or raises MXNetError while there was none.
+    """
+
+    def __init__(self, kind: TensorType, context: Context, present: Callable[[], NDArray]) -> None:
+        self.shape, self.dtype, self.context = kind.shape, kind.dtype, context
+        self._present = present
+
+    def read(self) -> np.ndarray:
+        """The value of the last run; MXNetError while there was none."""
+        return self._present().storage.read()
+
+    def write(self, value: np.ndarray) -> None:
+        """Replace the value of the last run."""
+        self._present().storage.write(value)
 
 
 def bind_graph(symbol: Any, shapes: Mapping[str, Shape], dtypes: Mapping[str, Any]) -> Graph:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from .base import MXNetError, Shape
 from .binding import (
+    AwaitedOutput,
     Group,
     OutputStorage,
 )
@@ -109,15 +111,22 @@ class Executor(Programs):
 
     @property
     def outputs(self) -> list[NDArray]:
-        """Outputs of the last run, valid until another program runs."""
+        """Outputs of the last run, valid until another program runs; before the first run arrays of their shapes and
+        types, which have values once there was one."""
         if self._current is None:
-            raise MXNetError("there are no outputs yet; call forward first")
+            return [NDArray(AwaitedOutput(kind, self.context, partial(self._output, k)))
+                    for k, kind in enumerate(self.output_types)]
         program = self._programs.get(self._current)
         if program is None:
             raise MXNetError(f"the outputs of `{self._current}` are gone, for it was compiled again since; take "
                              f"asnumpy() or copy() of outputs before that, or run it again")
         return [NDArray(OutputStorage(self.group, program, program.plan, k))
                 for k in range(len(self.output_names))]
+
+    def _output(self, k: int) -> NDArray:
+        if self._current is None:
+            raise MXNetError("there are no outputs yet; call forward first")
+        return self.outputs[k]
 
     @property
     def output_dict(self) -> dict[str, NDArray]:

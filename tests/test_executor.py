@@ -73,12 +73,6 @@ def test_input_that_was_not_fed_is_named():
         exe.forward()
 
 
-def test_there_are_no_outputs_before_the_first_run():
-    exe = executor(mx.sym.Variable("a") * 2, {"a": (2,)})
-    with pytest.raises(MXNetError, match="call forward first"):
-        _ = exe.outputs
-
-
 def test_outputs_that_another_program_overwrote_are_refused():
     exe = executor(mx.sym.Variable("a") * 2, {"a": (2,)})
     kept = exe.forward(is_train=True, a=np.ones(2))[0]
@@ -455,3 +449,14 @@ def test_an_operator_that_does_not_take_integers_says_so_with_node_types_and_wha
     exe = symbol.simple_bind(mx.cpu(), grad_req="null", x=(2, 3))
     with pytest.raises(MXNetError, match=r"node.*makes no int32 of int32.*Cast\(dtype='float32'\)"):
         exe.forward()
+
+
+def test_outputs_before_the_first_run_have_shapes_and_types_and_values_once_it_has_been():
+    a = mx.sym.Variable("a")
+    exe = executor(mx.sym.Group([a * 2, mx.sym.Cast(a, dtype="int32")]), {"a": (2,)})
+    first, second = exe.outputs
+    assert (first.shape, second.dtype) == ((2,), np.int32)
+    with pytest.raises(MXNetError, match="no outputs yet; call forward first"):
+        first.asnumpy()
+    exe.forward(a=np.array([1, 2]))
+    assert first.asnumpy().tolist() == [2, 4] and second.asnumpy().tolist() == [1, 2]

@@ -75,7 +75,11 @@ def within(case: Case, memory: str, budget: int, homes: str, folder: Path,
     raise AssertionError(f"{memory} refuses budgets that its own refusals named, at last {budget}")
 
 
-@pytest.mark.parametrize("seed", seeds())
+FOUND = (1024, 1066)
+"""Once failed: a control buffer was let go of without a copy, and what reads it ran again."""
+
+
+@pytest.mark.parametrize("seed", [*FOUND, *seeds()])
 def test_training_gives_the_same_bits_within_every_budget_and_with_homes_anywhere(seed: int, tmp_path: Path) -> None:
     case = random_case(seed)
     plain = case.symbol.simple_bind(mx.cpu(), grad_req=case.requests, memory="plain", **case.shapes)
